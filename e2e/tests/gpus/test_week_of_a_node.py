@@ -1,10 +1,12 @@
-"""A week of two nodes: reboots, resets, replaced drivers and hung GPUs, while pods come and go.
+"""A week of two nodes: reboots, resets, replaced drivers and broken GPUs, while pods come and go.
 
-The short week has some kinds of incidents, a soak has all of them and 2,000 pods. `--pods=500
---week-seed=3 --week-report=out/week` runs another one, with all kinds.
+Pods have whole GPUs, MIG devices and time slices; some have configurations that exceed a bound, and
+harm no other. The short week has some kinds of incidents, a soak has all of them and 2,000 pods.
+`--pods=500 --week-seed=3 --week-report=out/week` runs another one, with all kinds.
 """
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,13 +14,31 @@ from nvdra_testing.cluster.installation import Cluster
 from nvdra_testing.week_of_a_node import incidents, report, runner
 from nvdra_testing.week_of_a_node.runner import Plan
 
-SHORT = ("reboot, other device majors", "hung GPU", "plugin killed")
+GATES = [f"--set=global.featureGates.{gate}=true" for gate in ("DynamicMIG", "TimeSlicingSettings")]
+SHORT = (
+    "reboot, other device majors",
+    "hung GPU",
+    "GPU with unknown errors",
+    "plugin killed",
+    "node drained",
+)
 SHORT_PODS, WHOLE_PODS = 40, 2000
+
+
+@pytest.fixture
+def dividing(cluster: Cluster, settings: list[str]) -> Iterator[Cluster]:
+    """The cluster, while the driver makes MIG devices for claims."""
+    cluster.install(*settings, *GATES)
+    yield cluster
+    cluster.install(*settings)
 
 
 @pytest.mark.timeout(0)
 def test_whatever_happens_to_a_node_no_claim_is_lost_or_doubled_and_no_pod_is_stuck(
-    idle: Cluster, pytestconfig: pytest.Config, capsys: pytest.CaptureFixture[str]
+    dividing: Cluster,
+    idle: Cluster,
+    pytestconfig: pytest.Config,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     pods = pytestconfig.getoption("--pods")
     is_whole = pods is not None or pytestconfig.getoption("--soak")

@@ -1,10 +1,12 @@
 """The judgement of a week finds what is lost, doubled, stuck and unexplained, and nothing else."""
 
 from dataclasses import replace
+from typing import Any
 
 from nvdra_api.errors import Reason
 from nvdra_testing.week_of_a_node import report, verdict
 from nvdra_testing.week_of_a_node.history import (
+    DRIVER,
     NOT_REGISTERED,
     UNSCHEDULABLE,
     Allocation,
@@ -108,7 +110,8 @@ def test_a_pod_cannot_be_scheduled_while_other_pods_have_the_gpus() -> None:
     history = History()
     history.ready["node-1"] = [(0, True)]
     history.offered["node-1"] = [(0, frozenset({"gpu-0", "gpu-1"}))]
-    history.allocations["other"] = [Allocation("other", "node-1", "gpu-0", False, 10, 40)]
+    part = "gpu-0-mig-1g10gb-19-0"
+    history.allocations["other"] = [Allocation("other", "node-1", part, False, 10, 40)]
     history.allocations["watcher"] = [Allocation("watcher", "node-1", "gpu-1", True, 0)]
     pod = PodHistory("p", created=5, scheduled=60)
     assert verdict.busy(pod, 1, history, 60) == []
@@ -116,6 +119,34 @@ def test_a_pod_cannot_be_scheduled_while_other_pods_have_the_gpus() -> None:
     assert (found.began, found.over) == (10, 39)
     (absent,) = verdict.busy(pod, 3, history, 60)
     assert (absent.began, absent.over) == (5, 60)
+
+
+def test_a_name_that_becomes_another_gpus_is_a_problem_in_one_boot_only() -> None:
+    history = History()
+
+    def published(uuid: str, boot: str) -> None:
+        history.take_node("MODIFIED", node_of(boot))
+        partition = {"name": "gpu-0-mig-1g10gb-19-0", "attributes": {"parentUUID": text(uuid)}}
+        devices = [{"name": "gpu-0", "attributes": {"uuid": text(uuid)}}, partition]
+        spec = {"driver": DRIVER, "nodeName": "node-1", "devices": devices}
+        history.take_slice("MODIFIED", {"metadata": {"name": "slice"}, "spec": spec})
+
+    published("GPU-0", "first")
+    published("GPU-1", "second")
+    assert not history.changed_uuids
+    assert set(history.uuids.values()) == {"GPU-1"}
+    assert history.offered["node-1"][-1][1] == {"gpu-0"}
+    published("GPU-2", "second")
+    assert history.changed_uuids[0] == "node-1/gpu-0 became GPU-2"
+
+
+def text(value: str) -> dict[str, str]:
+    return {"string": value}
+
+
+def node_of(boot: str) -> dict[str, Any]:
+    status = {"nodeInfo": {"bootID": boot}, "conditions": []}
+    return {"metadata": {"name": "node-1"}, "spec": {}, "status": status}
 
 
 def test_pods_that_meet_at_a_gpu_and_pods_with_other_gpus_are_found() -> None:

@@ -99,13 +99,19 @@ class History:
     offered: dict[str, list[tuple[float, frozenset[str]]]] = field(
         default_factory=lambda: defaultdict(list)
     )
-    """The names of the published devices by node, at each change."""
+    """The names of the published GPUs by node, at each change."""
     ready: dict[str, list[tuple[float, bool]]] = field(default_factory=lambda: defaultdict(list))
     """Whether pods can be scheduled to a node, at each change."""
     uuids: dict[tuple[str, str], str] = field(default_factory=dict)
+    """The GPU of each published device, by node and name: of a MIG device, the one that it is made
+    on."""
     changed_uuids: list[str] = field(default_factory=list)
+    """Names that became those of other GPUs in one boot."""
+    boots: dict[str, str] = field(default_factory=dict)
+    """The IDs of the nodes' boots."""
     lock: threading.RLock = field(default_factory=threading.RLock)
     _slices: dict[str, tuple[str, frozenset[str]]] = field(default_factory=dict)
+    _named: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
 
     def running(self) -> list[PodHistory]:
         """The pods whose container runs."""
@@ -210,11 +216,17 @@ class History:
             if kind == "DELETED":
                 self._slices.pop(name, None)
             else:
-                self._slices[name] = node, frozenset(str(each["name"]) for each in devices)
+                whole = frozenset(str(each["name"]) for each in devices if is_gpu(each["name"]))
+                self._slices[name] = node, whole
+            boot = self.boots.get(node, "")
             for each in devices:
-                uuid = str(each["attributes"]["uuid"]["string"])
-                if self.uuids.setdefault((node, each["name"]), uuid) != uuid:
+                attributes = each["attributes"]
+                uuid = str(attributes.get("parentUUID", attributes.get("uuid"))["string"])
+                where = node, str(each["name"])
+                known = self._named.get(where)
+                if known is not None and known[0] == boot and known[1] != uuid:
                     self.changed_uuids.append(f"{node}/{each['name']} became {uuid}")
+                self._named[where], self.uuids[where] = (boot, uuid), uuid
             names = frozenset[str]().union(
                 *(names for where, names in self._slices.values() if where == node)
             )
@@ -228,6 +240,8 @@ class History:
             each["effect"] != "PreferNoSchedule" for each in node["spec"].get("taints") or ()
         )
         with self.lock:
+            info = node.get("status", {}).get("nodeInfo") or {}
+            self.boots[node["metadata"]["name"]] = info.get("bootID", "")
             steps = self.ready[node["metadata"]["name"]]
             now = kind != "DELETED" and is_ready and is_free
             if not steps or steps[-1][1] != now:
@@ -259,6 +273,16 @@ def reasons_in(reason: str, text: str) -> frozenset[str]:
     if reason == "FailedScheduling":
         found.add(UNSCHEDULABLE)
     return frozenset(found)
+
+
+def is_gpu(device: str) -> bool:
+    """Whether a device is a whole GPU, by its name."""
+    return "-mig-" not in device
+
+
+def gpu_of(device: str) -> str:
+    """The name of the GPU that a device is, or is a part of."""
+    return device.partition("-mig-")[0]
 
 
 def _tell(pod: PodHistory, told: Told) -> None:

@@ -4,6 +4,7 @@ Each function is a context manager: the incident has begun when its block is ent
 when the block is left. Whoever calls it then waits until the node is well.
 """
 
+import json
 import os
 import random
 import signal
@@ -23,6 +24,7 @@ from nvdra_lab import layout
 
 from nvdra_testing.cluster.installation import GPU_PLUGIN, Cluster
 from nvdra_testing.faults import strace
+from nvdra_testing.hardware import gpu_faults
 from nvdra_testing.week_of_a_node.history import (
     CONNECTION_LOST,
     CONTAINER_FAILED,
@@ -38,8 +40,15 @@ VERSIONS = ("580.95.05", "580.105.08", "590.44.1")
 DYNAMIC_MAJORS = range(480, 500)
 """What a kernel gives to modules that ask for any; the profile has higher ones."""
 
+DRAIN_S = 150
+"""Of this, up to a minute is the grace of pods, and their kubelet's calls."""
+
 AWAY = frozenset({SILENCE, NOT_REGISTERED, CONNECTION_LOST, Reason.DEADLINE_EXCEEDED})
 """What is told while the plugin or its node is away, or begins."""
+
+BROKEN = frozenset({Reason.DEVICE_UNHEALTHY, Reason.UNKNOWN_DEVICE, Reason.DEVICE_IN_USE})
+"""What is told of a GPU that does not work: also that something is left on it of an earlier claim,
+which is undone when it does."""
 
 LEFT_BEHIND = frozenset({Reason.DEVICE_IN_USE})
 """A kubelet that was away looks for claims of pods that are gone once a minute."""
@@ -60,6 +69,11 @@ class Place:
     def simctl(self, *command: str) -> str:
         """Change the node's simulated hardware."""
         return self.cluster.simctl(self.node, *command)
+
+    def gpus(self) -> list[dict[str, Any]]:
+        """The GPUs that the hardware has."""
+        found: list[dict[str, Any]] = json.loads(self.simctl("show", "--json"))["gpus"]
+        return found
 
     def any_gpu(self) -> str:
         return str(self.draw.randrange(GPUS))
@@ -117,6 +131,33 @@ def _reboot_with(place: Place, sections: dict[str, Any]) -> None:
         yaml.safe_dump({**head, "profile": PROFILE, **sections}, file)
         file.flush()
         place.cluster.lab.run_checked("reboot", place.node, "--hardware", file.name)
+
+
+@contextmanager
+def reboot_without_a_board(place: Place) -> Iterator[None]:
+    """A board has failed: the others close up to other minor numbers, until it is replaced."""
+    uuids = [str(each["uuid"]) for each in place.gpus()]
+    uuids.pop(place.draw.randrange(len(uuids)))
+    others = [{"index": index, "uuid": uuid} for index, uuid in enumerate(uuids)]
+    _reboot_with(place, {"overrides": {"gpu_count": len(others), "gpus": others}})
+    try:
+        yield
+    finally:
+        _reboot_with(place, {})
+
+
+@contextmanager
+def drain_node(place: Place) -> Iterator[None]:
+    """The node is drained, and back when its maintenance is over."""
+    kubectl = place.cluster.kubectl
+    try:
+        kubectl.run(
+            *("drain", place.node, "--ignore-daemonsets", "--delete-emptydir-data", "--force"),
+            timeout_s=DRAIN_S,
+        )
+        yield
+    finally:
+        kubectl.run("uncordon", place.node)
 
 
 @contextmanager
@@ -251,7 +292,7 @@ def slow_gpu(place: Place) -> Iterator[None]:
 @contextmanager
 def hang_gpu(place: Place) -> Iterator[None]:
     """A GPU stops answering."""
-    with _faulty(place, "-1"):
+    with gpu_faults.hanging(place, int(place.any_gpu())):
         yield
 
 
@@ -267,13 +308,23 @@ def lose_gpu(place: Place) -> Iterator[None]:
 
 
 @contextmanager
-def _faulty(place: Place, milliseconds: str) -> Iterator[None]:
-    gpu = place.any_gpu()
-    place.simctl("slow", milliseconds, "--function", "nvmlDevice*", "--gpu", gpu)
-    try:
+def break_gpu(result: str, place: Place) -> Iterator[None]:
+    """Each call on a GPU answers with this error."""
+    with gpu_faults.answering(result, place, int(place.any_gpu())):
         yield
-    finally:
-        place.simctl("fault", "rm", "all")
+
+
+@contextmanager
+def monitor_gpu(place: Place) -> Iterator[None]:
+    """DCGM has a GPU open: what is made on it stays, and its MIG mode does not change."""
+    with gpu_faults.monitored(place, int(place.any_gpu())):
+        yield
+
+
+@contextmanager
+def _faulty(place: Place, milliseconds: str) -> Iterator[None]:
+    with gpu_faults.rules(place, int(place.any_gpu()), *gpu_faults.CALLS, delay_ms=milliseconds):
+        yield
 
 
 # The plugin
@@ -364,6 +415,13 @@ KINDS = (
         (1, 5),
         AWAY | LEFT_BEHIND | {CONTAINER_FAILED},
     ),
+    Kind(
+        "reboot, a board less",
+        reboot_without_a_board,
+        (20, 40),
+        AWAY | BROKEN | {CONTAINER_FAILED},
+    ),
+    Kind("node drained", drain_node, (5, 15), LEFT_BEHIND),
     Kind("kubelet restarted", restart_kubelet, (1, 5), AWAY | LEFT_BEHIND),
     Kind(
         "API server killed",
@@ -384,28 +442,26 @@ KINDS = (
         "driver container replaced",
         replace_driver_container,
         (5, 15),
-        frozenset({Reason.DRIVER_MISMATCH, Reason.DEVICE_NODE_MISSING, CONTAINER_FAILED}),
+        LEFT_BEHIND | {Reason.DRIVER_MISMATCH, Reason.DEVICE_NODE_MISSING, CONTAINER_FAILED},
     ),
     Kind(
         "NVML released",
         release_nvml,
         (5, 15),
-        frozenset({Reason.NVML_RELEASED, Reason.DEVICE_UNHEALTHY, Reason.DRIVER_MISMATCH}),
+        BROKEN | {Reason.NVML_RELEASED, Reason.DRIVER_MISMATCH},
     ),
     Kind("cold GPUs", cool_gpus, (5, 15), AWAY),
-    Kind("slow GPU", slow_gpu, (10, 20), frozenset({Reason.DEADLINE_EXCEEDED, SILENCE})),
+    Kind("slow GPU", slow_gpu, (10, 20), BROKEN | {Reason.DEADLINE_EXCEEDED, SILENCE}),
     Kind(
         "hung GPU",
         hang_gpu,
         (12, 25),
-        frozenset({Reason.DEADLINE_EXCEEDED, Reason.DEVICE_UNHEALTHY, Reason.UNKNOWN_DEVICE}),
+        BROKEN | {Reason.DEADLINE_EXCEEDED},
     ),
-    Kind(
-        "lost GPU",
-        lose_gpu,
-        (8, 20),
-        frozenset({Reason.DEVICE_UNHEALTHY, Reason.UNKNOWN_DEVICE}),
-    ),
+    Kind("lost GPU", lose_gpu, (8, 20), BROKEN),
+    Kind("GPU that needs a reset", partial(break_gpu, "RESET_REQUIRED"), (8, 20), BROKEN),
+    Kind("GPU with unknown errors", partial(break_gpu, "UNKNOWN"), (8, 40), BROKEN),
+    Kind("GPU held by DCGM", monitor_gpu, (15, 30), BROKEN),
     Kind("plugin killed", kill_plugin, (1, 5), AWAY),
     Kind("plugin paused", pause_plugin, (8, 20), AWAY),
     Kind("plugin stopped", stop_plugin, (1, 5), AWAY),

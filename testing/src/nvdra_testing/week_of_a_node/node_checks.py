@@ -43,6 +43,18 @@ class Node:
         with closing(sqlite3.connect(uri, uri=True, timeout=10)) as connection:
             return [json.loads(row[0]) for row in connection.execute("SELECT payload FROM records")]
 
+    def tombstones(self) -> list[Any]:
+        """What is left of claims that have ended."""
+        uri = f"file:{self.files.on_host(STATE)}?mode=ro"
+        with closing(sqlite3.connect(uri, uri=True, timeout=10)) as connection:
+            try:
+                rows = connection.execute("SELECT payload FROM started_records").fetchall()
+            except sqlite3.OperationalError as error:
+                if "no such table" not in str(error):  # no claim has changed anything
+                    raise
+                return []
+        return [json.loads(row[0]) for row in rows]
+
     def specs(self) -> list[str]:
         """The names of the plugin's CDI specs."""
         return sorted(path.name for path in self._cdi.glob(SPECS))
@@ -126,6 +138,10 @@ def check(node: Node, namespace: str, history: History, forced: Sequence[PodHist
 def check_empty(node: Node, history: History) -> Findings:
     """What is left on a node although it has no pods with claims any more."""
     wrong = [f"{node.name}: the record of {each['name']}" for each in node.records()]
+    wrong += [f"{node.name}: what {each['name']} has left" for each in node.tombstones()]
+    wrong += [
+        f"{node.name}: MIG device {each['uuid']}" for each in node.cluster.mig_list(node.name)
+    ]
     specs = node.specs()
     if len(specs) != 1:
         wrong.append(f"{node.name}: the CDI specs {', '.join(specs) or 'are gone'}")
@@ -167,7 +183,7 @@ def _missing(
                 for each in history.allocations[claim]
                 if each.ended is None
             }
-        recorded = frozenset(each["uuid"] for each in devices)
+        recorded = frozenset(each.get("parent_uuid") or each["uuid"] for each in devices)
         if recorded != wanted and recorded not in kept:
             wrong.append(f"{where} is recorded with {devices}, and has {sorted(wanted)}")
         found = node.resolved([each["cdi_id"] for each in devices])
@@ -186,10 +202,14 @@ def _missing(
 
 def _held_twice(node: str, records: list[Any]) -> list[str]:
     holders: dict[str, list[str]] = {}
+    divided: dict[str, list[str]] = {}
     for record in records:
         for device in record["devices"]:
             if not device["is_admin"]:
                 holders.setdefault(device["uuid"], []).append(record["name"])
+                divided.setdefault(device.get("parent_uuid", ""), []).append(record["name"])
+    for uuid in (holders.keys() & divided.keys()) - {""}:
+        holders[uuid] += divided[uuid]
     return [
         f"{node}: {uuid} is recorded for the claims {', '.join(names)}"
         for uuid, names in holders.items()

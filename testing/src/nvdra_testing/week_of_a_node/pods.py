@@ -5,11 +5,15 @@ sees into the node's journal. The kernel releases the locks with the last proces
 two pods that have one GPU cannot both get the lock.
 """
 
+import json
 import random
+import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
+from nvdra_testing import extreme_json
 from nvdra_testing.cluster import workloads
 from nvdra_testing.cluster.workloads import Manifest
 
@@ -65,6 +69,10 @@ class Kind:
         claims: The number of its claims.
         users: The number of pods of one claim.
         is_admin: Whether it only monitors GPUs, whoever has them.
+        profile: That of the MIG device which it has of its GPU; empty if it has all of it.
+        interval: The time slice that is set on its GPU; empty for none.
+        hostile: What is extreme about its configuration, as in `extreme_json.PARAMETERS`: it never
+            starts.
     """
 
     name: str
@@ -73,15 +81,24 @@ class Kind:
     claims: int = 1
     users: int = 1
     is_admin: bool = False
+    profile: str = ""
+    interval: str = ""
+    hostile: str = ""
 
 
 KINDS = (
-    Kind("one GPU", 46, 1),
+    Kind("one GPU", 26, 1),
     Kind("two GPUs", 6, 2),
     Kind("four GPUs", 3, 4),
     Kind("two claims", 5, 1, claims=2),
     Kind("shared claim", 20, 1, users=3),
-    Kind("admin access", 20, 0, is_admin=True),
+    Kind("admin access", 15, 0, is_admin=True),
+    Kind("time slice", 10, 1, interval="Long"),
+    Kind("MIG device", 9, 1, profile="1g.10gb"),
+    *(
+        Kind(f"hostile {what}", 2, 1, hostile=what)
+        for what in ("exponent", "surrogate", "brackets")
+    ),
 )
 FORCED_SHARE = 0.04
 """Pods that are deleted with --force while a process of theirs does not end when it is told to."""
@@ -137,7 +154,7 @@ def plan(draw: random.Random) -> Iterator[PlannedPod]:
                 shared_claim=claim,
                 life_s=draw.uniform(*life_s),
                 is_forced=fate < FORCED_SHARE,
-                is_hasty=fate > 1 - HASTY_SHARE,
+                is_hasty=fate > 1 - HASTY_SHARE or bool(kind.hostile),
             )
             number += 1
 
@@ -145,10 +162,38 @@ def plan(draw: random.Random) -> Iterator[PlannedPod]:
 def templates() -> list[Manifest]:
     """The claim templates of all kinds."""
     return [
-        workloads.template(_slug(kind), workloads.gpus(count=kind.gpus or 1, admin=kind.is_admin))
+        workloads.template(_slug(kind), _request(kind), config=_config(kind))
         for kind in KINDS
         if kind.users == 1
     ]
+
+
+def _request(kind: Kind) -> Manifest:
+    if kind.profile:
+        return workloads.mig_devices("mig", f"{workloads.attribute('profile')} == '{kind.profile}'")
+    return workloads.gpus(count=kind.gpus or 1, admin=kind.is_admin)
+
+
+def _config(kind: Kind) -> Manifest | None:
+    if kind.hostile:
+        parameters, _ = extreme_json.PARAMETERS[kind.hostile]
+        found: Manifest = json.loads(parameters)
+        return found
+    if kind.interval:
+        slicing = {"timeSlicingConfig": {"interval": kind.interval}}
+        return {"kind": "GpuConfig", "sharing": {"strategy": "TimeSlicing", **slicing}}
+    return None
+
+
+@contextmanager
+def deep_json() -> Iterator[None]:
+    """Let this process read and write the claims that are nested 4,000 levels deep."""
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(20_000)
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(limit)
 
 
 def claim(planned: PlannedPod) -> Manifest:
@@ -170,7 +215,9 @@ def manifest(planned: PlannedPod, lock: Lock | None = None) -> Manifest:
     """The pod as it is created, with the lock of its kind or with another one."""
     kind = planned.kind
     if lock is None:
-        lock = "" if kind.is_admin else "-s" if planned.shared_claim else "-x"
+        # Pods with MIG devices of one GPU share its device node.
+        is_one_of_several = planned.shared_claim or kind.profile
+        lock = "" if kind.is_admin else "-s" if is_one_of_several else "-x"
     names = [f"claim-{number}" for number in range(kind.claims)]
     source = (
         {"resourceClaimName": planned.shared_claim}

@@ -11,6 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
+from nvdra_api.errors import Reason
+
 from nvdra_testing.cluster import api_versions, workloads
 from nvdra_testing.cluster.api_client import ApiClient, ApiError
 from nvdra_testing.cluster.installation import GPU_PLUGIN, NAMESPACE, Cluster
@@ -76,11 +78,14 @@ def run(cluster: Cluster, plan: Plan, tell: Callable[[str], None] = lambda _: No
     began = time.monotonic()
     with cluster.kubectl.fresh_namespace() as space:
         _prove_locks(space, nodes)
-    with cluster.kubectl.fresh_namespace() as space:
+    with cluster.kubectl.fresh_namespace() as space, pods.deep_json():
         workloads.allow_admin_access(space)
-        for template in pods.templates():
-            space.apply(template)
         version = space.resource_api_version
+        for template in pods.templates():
+            # Not by kubectl, which would replace what is no text of Unicode.
+            manifest = api_versions.convert_manifest(template, version)
+            path = f"/apis/{manifest['apiVersion']}/namespaces/{space.namespace}"
+            client.request("POST", f"{path}/resourceclaimtemplates", manifest)
         with histories.recorded(client, space.namespace, version) as history:
             running = _WeekRun(cluster, client, space, plan, history, tell)
             running.run()
@@ -165,6 +170,9 @@ class _WeekRun:
                 mine = self.planned[pod.name]
                 busy = verdict.busy(pod, mine.gpus, self.history, end)
                 causes = [*self.causes, *forced, *busy, *verdict.forgotten_claims(pod)]
+                if mine.kind.hostile:
+                    reasons = frozenset({Reason.INVALID_CONFIG})
+                    causes.append(Cause(mine.kind.name, pod.node, pod.created, end, reasons))
                 for wait in verdict.waits([pod], end):
                     judged = verdict.judge(wait, causes)
                     week.judgements.append(judged)

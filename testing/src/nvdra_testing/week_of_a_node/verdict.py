@@ -9,7 +9,13 @@ from enum import StrEnum
 from itertools import zip_longest
 from typing import Final, TypeVar
 
-from nvdra_testing.week_of_a_node.history import UNSCHEDULABLE, History, PodHistory, Told
+from nvdra_testing.week_of_a_node.history import (
+    UNSCHEDULABLE,
+    History,
+    PodHistory,
+    Told,
+    gpu_of,
+)
 from nvdra_testing.week_of_a_node.pods import GRACE_S
 
 T = TypeVar("T")
@@ -230,7 +236,7 @@ def _has_room(history: History, node: str, gpus: int, claims: set[str], at: floa
     elsewhere = {each.node for each in there if each.claim in claims}
     if elsewhere:
         return node in elsewhere
-    taken = {each.device for each in there if each.node == node and not each.is_admin}
+    taken = {gpu_of(each.device) for each in there if each.node == node and not each.is_admin}
     return len(offered - taken) >= max(gpus, 1) if gpus else bool(offered)
 
 
@@ -291,7 +297,7 @@ def is_kubelets(sight: Sight, forced: Iterable[PodHistory], history: History) ->
     """
     device = f"gpu-{sight.what[0]}"
     return any(
-        (was.node, was.device) == (sight.node, device) and was.began <= other.deleted
+        (was.node, gpu_of(was.device)) == (sight.node, device) and was.began <= other.deleted
         for other in forced
         if other.node == sight.node
         and other.deleted is not None
