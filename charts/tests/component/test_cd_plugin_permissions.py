@@ -106,7 +106,7 @@ def test_every_policys_expressions_are_well_typed(installed: Cluster) -> None:
 
     def unchecked() -> list[str]:
         found = policies()
-        assert len(found) == 13
+        assert len(found) == 14
         return [each["metadata"]["name"] for each in found if "status" not in each]
 
     until(lambda: not unchecked())

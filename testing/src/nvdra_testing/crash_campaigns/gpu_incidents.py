@@ -17,6 +17,9 @@ from nvdra_testing.node.plugin import Node
 LINGERS_S = 45.0
 """A taint goes when the GPU has been well for 10 s. It is noticed within 10 s, and the plugin may
 have to be started."""
+KEEPS_MODE_S = 310.0
+"""For five minutes after a monitor has kept a GPU from being switched, it does not offer what needs
+the other MIG mode. See `nvdra_gpu_plugin.hardware.mode_refusals`."""
 XID, LOST = "gpu.nvidia.com/xid", "gpu.nvidia.com/gpu-lost"
 """Keys of taints."""
 
@@ -61,11 +64,13 @@ class GpuIncidents:
     Attributes:
         present: The incidents of GPUs that have one.
         healed_at: When GPUs were healed that may still have taints, in monotonic seconds.
+        monitored_at: When GPUs were let go by monitors since the plugin was started.
     """
 
     node: Node
     present: dict[str, Incident] = field(default_factory=dict)
     healed_at: dict[str, float] = field(default_factory=dict)
+    monitored_at: dict[str, float] = field(default_factory=dict)
     _faults: dict[str, ExitStack] = field(default_factory=dict)
 
     @property
@@ -96,11 +101,14 @@ class GpuIncidents:
 
     def heal(self, gpu: str) -> None:
         """End the incident of a GPU."""
-        if self.present.pop(gpu) is Incident.XID:
+        incident = self.present.pop(gpu)
+        if incident is Incident.XID:
             self.node.simctl("recovery", gpu.removeprefix("gpu-"), "none")
         else:
             self._faults.pop(gpu).close()
         self.healed_at[gpu] = time.monotonic()
+        if incident is Incident.MONITORED:
+            self.monitored_at[gpu] = time.monotonic()
 
     def end_by_reboot(self) -> None:
         """End all incidents and taints, because the node is rebooted now."""
@@ -109,10 +117,15 @@ class GpuIncidents:
         self._faults.clear()
         self.present.clear()
         self.healed_at.clear()
+        self.monitored_at.clear()
 
     def note_start(self) -> None:
-        """Note that the plugin was started: while it does not run, no taint goes."""
+        """Note that the plugin was started: while it does not run, no taint goes.
+
+        It knows nothing of GPUs that could not be switched before.
+        """
         self.healed_at = dict.fromkeys(self.healed_at, time.monotonic())
+        self.monitored_at.clear()
 
     def find_problem(self, offered: Mapping[str, Set[str]], devices: Set[str]) -> str:
         """What is wrong with the published devices; empty if nothing is.
@@ -125,7 +138,11 @@ class GpuIncidents:
         # A plugin that has never seen a lost GPU at work cannot describe it.
         lost = {gpu for gpu, each in self.present.items() if each in ANSWERS_ERRORS}
         wanted = {each for each in devices if claim_model.gpu_of(each) not in hidden}
-        missing = {each for each in wanted - offered.keys() if claim_model.gpu_of(each) not in lost}
+        missing = {
+            each
+            for each in wanted - offered.keys()
+            if not (claim_model.gpu_of(each) in lost or self._may_keep_mode(each))
+        }
         if missing or offered.keys() - wanted:
             return f"the slices lack {sorted(missing)} and have {sorted(offered.keys() - wanted)}"
         for device, taints in offered.items():
@@ -137,6 +154,13 @@ class GpuIncidents:
             if not taints >= required or (more and not self._may_linger(gpu)):
                 return f"{device} has the taints {sorted(taints)}, not {sorted(required)}"
         return ""
+
+    def _may_keep_mode(self, device: str) -> bool:
+        """Whether a device need not be offered, because its GPU could not be switched for it."""
+        gpu = claim_model.gpu_of(device)
+        left_at = self.monitored_at.get(gpu)
+        was_monitored = left_at is not None and time.monotonic() - left_at < KEEPS_MODE_S
+        return gpu in self.monitored or was_monitored
 
     def _may_linger(self, gpu: str) -> bool:
         """Whether taints of an earlier incident need not have gone."""
