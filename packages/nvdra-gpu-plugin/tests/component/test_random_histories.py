@@ -381,6 +381,7 @@ class Node(RuleBasedStateMachine):
         errors = self.stage.run(self._unprepared(self.everything))
         assert not any(errors.values()), errors
         self.stage.run(self.lane.wait_until(self.stage.pods.is_clean, "daemons to be deleted"))
+        self.lane.may_lack = {*filter(self.incidents.may_keep_mode, TESTED.devices)}
         self.stage.run(node_checks.check_nothing_prepared(self.lane, GPUS))
         found = node_agreement.found_modes(self.lane.node, USED_GPUS)
         as_new = {**dict.fromkeys(GPUS, GpuModes()), DIVIDED: DIVIDED_AS_NEW}

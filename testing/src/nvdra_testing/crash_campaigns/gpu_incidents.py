@@ -141,7 +141,7 @@ class GpuIncidents:
         missing = {
             each
             for each in wanted - offered.keys()
-            if not (claim_model.gpu_of(each) in lost or self._may_keep_mode(each))
+            if not (claim_model.gpu_of(each) in lost or self.may_keep_mode(each))
         }
         if missing or offered.keys() - wanted:
             return f"the slices lack {sorted(missing)} and have {sorted(offered.keys() - wanted)}"
@@ -155,7 +155,7 @@ class GpuIncidents:
                 return f"{device} has the taints {sorted(taints)}, not {sorted(required)}"
         return ""
 
-    def _may_keep_mode(self, device: str) -> bool:
+    def may_keep_mode(self, device: str) -> bool:
         """Whether a device need not be offered, because its GPU could not be switched for it."""
         gpu = claim_model.gpu_of(device)
         left_at = self.monitored_at.get(gpu)
