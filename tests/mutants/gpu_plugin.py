@@ -964,8 +964,8 @@ MUTANTS: Final = (
     Mutant(
         "MIG mode: what cannot be switched off now is switched off by the next reset",
         f"{_PLUGIN}/hardware/mig_changes.py",
-        "        _keep_mig_mode(nvml, gpu, enabled=True)\n",
-        "        pass\n",
+        "        _keep_mig_mode(nvml, gpu, enabled=not enabled)\n        raise\n",
+        "        raise\n",
         "A reset ends the MIG devices that were made since.",
         component=(
             f"{_COMPONENT}/test_tombstones.py"
@@ -1005,6 +1005,30 @@ MUTANTS: Final = (
         ("packages/nvdra-api/tests/unit/claims/test_opaque_configs.py",),
     ),
     Mutant(
+        "MIG mode: what a program keeps on is taken for an administrator's",
+        f"{_PLUGIN}/claims/gpu_steps.py",
+        "            if any(mode.gpu == gpu for mode in other.left_modes):\n",
+        "            if False:\n",
+        "After a claim that ended beside DCGM the GPU stays in MIG mode for ever.",
+        (f"{_UNIT}/claims/test_claim_steps.py",),
+    ),
+    Mutant(
+        "MIG mode: what a program keeps on holds the place of the claim that has ended",
+        f"{_PLUGIN}/devices/claim_records.py",
+        '        ended = {"is_released": True, "devices": (), "steps": modes, "metadata": None}\n',
+        '        ended = {"is_released": True, "steps": (*modes, *self.made)}\n',
+        "Beside DCGM a place of a MIG device can be used once.",
+        (f"{_UNIT}/claims/test_claim_steps.py",),
+    ),
+    Mutant(
+        "MIG mode: what a program keeps on is left without its GPU's lock",
+        f"{_PLUGIN}/claims/step_recovery.py",
+        "    return held | {step.pci for step in record.left_modes}\n",
+        "    return held\n",
+        "MIG mode is switched off below a claim that is being prepared.",
+        (f"{_UNIT}/claims/test_claim_steps.py",),
+    ),
+    Mutant(
         "MIG mode: a refusal is forgotten",
         f"{_PLUGIN}/claims/gpu_steps.py",
         "            self._mode_refusals.note_refused(step.gpu, step.device, error, is_on=is_on)\n",
@@ -1041,9 +1065,9 @@ MUTANTS: Final = (
     ),
     Mutant(
         "MIG mode: what an administrator has switched on goes with the last claim",
-        f"{_PLUGIN}/hardware/mig_changes.py",
-        "    if not step.keeps_mode:\n",
-        "    if True:\n",
+        f"{_PLUGIN}/claims/gpu_steps.py",
+        "                if not (step.keeps_mode or await self._leave_mode(step)):\n",
+        "                if not await self._leave_mode(step):\n",
         "Beside DCGM the second claim of a GPU cannot switch the mode on again.",
         (f"{_UNIT}/claims/test_claim_steps.py",),
     ),

@@ -47,7 +47,12 @@ CLIENTS_BLOCK = {"switch_blocked_by_clients": "all"}
 T = TypeVar("T")
 
 
+def spec_of(claim: ClaimRef) -> str:
+    return f"k8s.gpu.nvidia.com-claim-device_{claim.uid}.yaml"
+
+
 def own_specs(rig: Rig) -> list[str]:
+    """The specs of claims, and what an interrupted write has left."""
     return sorted(path.name for path in rig.node.cdi.glob("*claim-device*"))
 
 
@@ -99,7 +104,7 @@ async def test_a_device_is_made_with_its_claim_and_gone_with_it(rig: Rig) -> Non
     published = rig.slices()
     claim, answer = await prepared(rig, LARGE)
     assert gpu_instances(rig.node) == [(0, "3g.40gb", 4)]
-    assert own_specs(rig) == [f"k8s.gpu.nvidia.com-claim-device_{claim.uid}.yaml"]
+    assert own_specs(rig) == [spec_of(claim)]
     (name,) = cdi_names(answer)
     assert name == f"k8s.gpu.nvidia.com/claim-device={claim.uid}-{LARGE}"
     nodes = [node["path"] for node in cdi_edits(rig, name)["deviceNodes"]]
@@ -394,6 +399,25 @@ async def test_a_gpu_that_cannot_leave_mig_mode_is_not_offered_whole(rig: Rig) -
     assert of_first_gpu(rig) == everything - {WHOLE}
 
 
+@pytest.mark.parametrize("rig", [("dgx-h100", {"mig": CLIENTS_BLOCK})], indirect=True)
+async def test_a_mode_that_a_program_keeps_after_a_claim_is_left_when_it_ends(rig: Rig) -> None:
+    await rig.start(GATE)
+    everything = of_first_gpu(rig)
+    claim, _ = await prepared(rig, LARGE)
+    with client_of_first_gpu(rig):
+        await unprepare(rig, claim)
+        await rig.wait_until(lambda: of_first_gpu(rig) == everything - {WHOLE}, "no whole gpu-0")
+        again, _ = await prepared(rig, LARGE)
+        await unprepare(rig, again)
+        assert "gpu-0 offers nothing that needs" in rig.process.get("/readyz?verbose")[1]
+        await rig.stop()
+        await rig.start(GATE)
+        await rig.wait_until(lambda: of_first_gpu(rig) == everything - {WHOLE}, "no whole gpu-0")
+    await rig.wait_until(lambda: of_first_gpu(rig) == everything, "all that gpu-0 had")
+    await rig.wait_until(lambda: not started_records(rig), "no tombstone")
+    assert_nothing_is_left(rig)
+
+
 async def test_a_gpu_stays_in_mig_mode_if_the_node_keeps_it(rig: Rig) -> None:
     await rig.start(GATE, "--keep-mig-mode")
     claim, _ = await prepared(rig, LARGE)
@@ -576,7 +600,7 @@ async def test_after_a_reboot_the_device_is_there_again_without_a_call(rig: Rig)
     assert gpu_instances(rig.node) == []
     await start_again(rig)
     await rig.wait_until(lambda: gpu_instances(rig.node) == [(0, "3g.40gb", 4)], "the device")
-    await rig.wait_until(lambda: bool(own_specs(rig)), "the spec")
+    await rig.wait_until(lambda: spec_of(claim) in own_specs(rig), "the spec")
     assert cdi_edits(rig, cdi_names(before)[0])["deviceNodes"]
     assert (await rig.dra.prepare([claim]))[claim.uid] == before
     await unprepare(rig, claim)
@@ -631,7 +655,7 @@ async def test_after_a_reboot_with_another_uuid_the_claim_says_so(rig: Rig) -> N
     driver_installation.reboot(rig.node, mig=FRESH["mig"])
     await start_again(rig)
     await renewed(rig, claim, former)
-    await rig.wait_until(lambda: bool(own_specs(rig)), "the spec")
+    await rig.wait_until(lambda: spec_of(claim) in own_specs(rig), "the spec")
     assert cdi_edits(rig, cdi_names(before)[0])["deviceNodes"]
     assert (await rig.dra.prepare([claim]))[claim.uid] == before
     assert not rig.events("DeviceUnhealthy"), "a reboot is nobody's fault"

@@ -27,7 +27,7 @@ from nvdra_gpu_plugin.claims import metadata_plan, plan
 from nvdra_gpu_plugin.claims.claim_metadata import ClaimMetadata
 from nvdra_gpu_plugin.claims.gpu_steps import GpuSteps, is_of_hardware
 from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord
-from nvdra_gpu_plugin.devices.steps import MakeMigDevice, Step
+from nvdra_gpu_plugin.devices.steps import LeaveMigMode, MakeMigDevice, Step
 from nvdra_gpu_plugin.hardware.mig_changes import UnnamedUseError
 from nvdra_gpu_plugin.hardware.node_gpus import NodeGpus
 from nvdra_gpu_plugin.mps.daemons import DaemonStartingError, MpsDaemons
@@ -247,30 +247,26 @@ class ClaimSteps:
     async def roll_back(self, record: GpuClaimRecord) -> None:
         """Undo the steps of a claim that is not prepared, and remove its record.
 
+        It stays as a tombstone while a program keeps a GPU in MIG mode.
+
         Raises:
             DriverError: A step cannot be undone. The record stays `started`.
         """
         with self._under_way(record.uid):
-            await self.undo(record)
+            left: tuple[LeaveMigMode, ...] = ()
+            if record.steps:
+                await self._stop(record)
+                left = await self._gpu_steps.undo(record)
+                await self._remove_spec(record)
             await self._metadata.try_remove(record)
-            await self._prepared_claims.remove(record.uid)
             self._used_since.pop(record.uid, None)
-
-    async def undo(self, record: GpuClaimRecord) -> None:
-        """Undo the steps of a claim, prepared or not. Its record stays, and is no answer any more.
-
-        Raises:
-            DriverError: A step cannot be undone.
-        """
-        if not record.steps:
-            return
-        with self._under_way(record.uid):
-            await self._stop(record)
-            await self._gpu_steps.undo(record)
-            await self._remove_spec(record)
+            if left:
+                await self._keep_modes(record, left)
+            else:
+                await self._prepared_claims.remove(record.uid)
 
     async def release(self, record: GpuClaimRecord, *, may_use_gpus: bool) -> bool:
-        """As `undo`, for a claim that is unprepared. Returns False if it leaves a tombstone.
+        """Undo the steps of a claim that is unprepared. Returns False if it leaves a tombstone.
 
         What the hardware does not let be undone keeps no pod from ending: the record stays, marked
         as released, is undone when the GPU answers again (`left_over`), and ends with the boot as
@@ -288,9 +284,10 @@ class ClaimSteps:
         with self._under_way(record.uid):
             await self._stop(record)
             problem = "NVML is released"
+            modes: tuple[LeaveMigMode, ...] = ()
             if may_use_gpus:
                 try:
-                    await self._gpu_steps.undo(record)
+                    modes = await self._gpu_steps.undo(record)
                     problem = ""
                 except DriverError as error:
                     if not self._is_let_go(record.uid, error):
@@ -306,7 +303,20 @@ class ClaimSteps:
                 )
                 left = record.model_copy(update={"is_released": True})
                 await self._prepared_claims.add_started(record.ref, left)
-        return not problem
+            elif modes:
+                await self._keep_modes(record, modes)
+        return not (problem or modes)
+
+    async def _keep_modes(self, record: GpuClaimRecord, modes: tuple[LeaveMigMode, ...]) -> None:
+        """Keep a tombstone of a claim that has left GPUs in MIG mode. It holds none of them."""
+        left = record.undone_but(modes)
+        if left != record:
+            LOG.info(
+                "GPUs stay in MIG mode after a claim, because a program keeps them",
+                claim=str(record.ref),
+                gpus=[mode.gpu for mode in modes],
+            )
+            await self._prepared_claims.add_started(record.ref, left)
 
     def _is_let_go(self, uid: ClaimUID, error: DriverError) -> bool:
         """Whether a claim ends although this cannot be undone."""

@@ -21,6 +21,7 @@ from nvdra_gpu_plugin.devices.claim_index import GpuClaimIndex
 from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord
 from nvdra_gpu_plugin.devices.steps import (
     DisableMigMode,
+    LeaveMigMode,
     MakeMigDevice,
     SetComputeMode,
     ShareByMps,
@@ -29,12 +30,15 @@ from nvdra_gpu_plugin.devices.steps import (
 )
 from nvdra_gpu_plugin.hardware import mig_changes, sharing_changes
 from nvdra_gpu_plugin.hardware.gpu_changes import GpuChanges
-from nvdra_gpu_plugin.hardware.mode_refusals import ModeRefusals
+from nvdra_gpu_plugin.hardware.mode_refusals import REFUSALS, ModeRefusals
 
 LOG = logs.logger(__name__)
 
 Keep = Callable[[GpuClaimRecord], Awaitable[None]]
-ModeStep = TypeVar("ModeStep", MakeMigDevice, DisableMigMode)
+ModeStep = TypeVar("ModeStep", MakeMigDevice, DisableMigMode, MakeMigDevice | LeaveMigMode)
+ResultT = TypeVar("ResultT")
+
+_NOTHING_TO_DO: Final = "a step that changes no GPU when it is done"
 
 _OF_HARDWARE: Final = (
     Reason.DEADLINE_EXCEEDED,
@@ -127,17 +131,24 @@ class GpuSteps:
             record = record.with_steps((*done, *record.daemons))
         return record
 
-    async def undo(self, record: GpuClaimRecord) -> None:
+    async def undo(self, record: GpuClaimRecord) -> tuple[LeaveMigMode, ...]:
         """Undo the steps that change GPUs, the last one first; a reboot has undone them all.
+
+        A mode that was on before the claims of a GPU stays on.
+
+        Returns:
+            What is left to undo: a program keeps GPUs in MIG mode.
 
         Raises:
             DriverError: A step cannot be undone. What can be undone on other GPUs is. If a process
                 uses one GPU and another one does not work, that of the process.
         """
-        if record.steps_boot == self._prepared_claims.boot_id and record.gpu_steps:
-            with self._telemetry.step("undo steps"):
-                undo = partial(self._undo_step, record.uid)
-                await _on_each_gpu(tuple(reversed(record.gpu_steps)), undo)
+        if record.steps_boot != self._prepared_claims.boot_id or not record.gpu_steps:
+            return ()
+        with self._telemetry.step("undo steps"):
+            undo = partial(self._undo_step, record)
+            left = await _on_each_gpu(tuple(reversed(record.gpu_steps)), undo)
+        return tuple(filter(None, left))
 
     async def not_in_force(self, record: GpuClaimRecord) -> Sequence[Step]:
         """The steps that change GPUs and are not in force: in another boot, all of them.
@@ -186,7 +197,7 @@ class GpuSteps:
                 return step.model_copy(update={"former": mode})
             case ShareByMps():
                 return step if step.run else step.model_copy(update={"run": uuid4().hex})
-            case DisableMigMode():
+            case DisableMigMode() | LeaveMigMode():
                 return step
 
     def _keeps_mode(self, uid: ClaimUID, gpu: GpuUUID, *, is_on: bool) -> bool:
@@ -200,9 +211,11 @@ class GpuSteps:
             is_on: Whether it is in MIG mode now.
         """
         for other in self._prepared_claims.values():
-            if other.uid == uid or other.steps_boot != self._prepared_claims.boot_id:
+            if other.steps_boot != self._prepared_claims.boot_id:
                 continue
-            for step in other.made:
+            if any(mode.gpu == gpu for mode in other.left_modes):
+                return False
+            for step in other.made if other.uid != uid else ():
                 if step.gpu == gpu:
                     return step.keeps_mode
         return is_on or self._keeps_mig_mode
@@ -240,8 +253,8 @@ class GpuSteps:
                     step.gpu, step.device, sharing_changes.set_compute_mode, step
                 )
                 return step
-            case ShareByMps():
-                raise AssertionError("a daemon changes no GPU")
+            case ShareByMps() | LeaveMigMode():
+                raise AssertionError(_NOTHING_TO_DO)
 
     async def _switch_mode(
         self,
@@ -257,27 +270,46 @@ class GpuSteps:
             raise
         self._mode_refusals.note_mode(step.gpu, is_on=is_on)
 
-    async def _undo_step(self, uid: ClaimUID, step: Step) -> Step:
+    async def _leave_mode(self, step: MakeMigDevice | LeaveMigMode) -> bool:
+        """Leave MIG mode with the last instance. Returns False if that is not possible now.
+
+        Raises:
+            DriverError: The GPU does not work.
+        """
+        try:
+            await self._switch_mode(step, mig_changes.leave_mig_mode, is_on=False)
+        except DriverError as error:
+            if error.reason not in REFUSALS:
+                raise
+            return False
+        return True
+
+    async def _undo_step(self, record: GpuClaimRecord, step: Step) -> LeaveMigMode | None:
+        """Undo a step, and return what is left of it."""
         if isinstance(step, DisableMigMode | ShareByMps):
-            return step
-        if isinstance(step, ShareByTime) and self._same_step(uid, step) is not None:
-            return step  # the last claim that shares the GPU restores how it was
+            return None
+        if isinstance(step, ShareByTime) and self._same_step(record.uid, step) is not None:
+            return None  # the last claim that shares the GPU restores how it was
         if self._changes.is_absent(step.gpu):
             LOG.warning(
                 "A GPU is gone, and with it what was done for a claim",
                 device=step.device,
                 gpu=step.gpu,
             )
-            return step
+            return None
         run = self._changes.run
-        if isinstance(step, ShareByTime):
-            await run(step.gpu, step.device, sharing_changes.restore, self._host, step)
-            return step
-        if isinstance(step, SetComputeMode):
-            await run(step.gpu, step.device, sharing_changes.restore_compute_mode, step)
-            return step
-        await run(step.gpu, step.device, mig_changes.destroy, step)
-        return step.anew()
+        match step:
+            case ShareByTime():
+                await run(step.gpu, step.device, sharing_changes.restore, self._host, step)
+            case SetComputeMode():
+                await run(step.gpu, step.device, sharing_changes.restore_compute_mode, step)
+            case LeaveMigMode():
+                return None if await self._leave_mode(step) else step
+            case MakeMigDevice():
+                await run(step.gpu, step.device, mig_changes.destroy, step)
+                if not (step.keeps_mode or await self._leave_mode(step)):
+                    return record.left_mode(step)
+        return None
 
     async def _is_step_done(self, step: Step) -> bool:
         match step:
@@ -293,13 +325,13 @@ class GpuSteps:
                 return await self._changes.run(
                     step.gpu, step.device, sharing_changes.has_compute_mode, step
                 )
-            case ShareByMps():
-                raise AssertionError("a daemon changes no GPU")
+            case ShareByMps() | LeaveMigMode():
+                raise AssertionError(_NOTHING_TO_DO)
 
 
 async def _on_each_gpu(
-    steps: Sequence[Step], call: Callable[[Step], Awaitable[Step]]
-) -> tuple[Step, ...]:
+    steps: Sequence[Step], call: Callable[[Step], Awaitable[ResultT]]
+) -> tuple[ResultT, ...]:
     """Call it for all steps: those of a GPU in their order, GPUs side by side.
 
     All that can be called is: the first failure of a GPU ends only what follows on that GPU.
@@ -314,7 +346,7 @@ async def _on_each_gpu(
     for at, step in enumerate(steps):
         by_gpu.setdefault(step.gpu, []).append(at)
 
-    async def call_all(places: Sequence[int]) -> Mapping[int, Step] | DriverError:
+    async def call_all(places: Sequence[int]) -> Mapping[int, ResultT] | DriverError:
         try:
             return {at: await call(steps[at]) for at in places}
         except DriverError as error:
@@ -327,7 +359,7 @@ async def _on_each_gpu(
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(call_all(places)) for places in by_gpu.values()]
         results = [task.result() for task in tasks]
-    done: dict[int, Step] = {}
+    done: dict[int, ResultT] = {}
     errors: list[DriverError] = []
     for result in results:
         if isinstance(result, DriverError):

@@ -241,9 +241,10 @@ class StepRecovery:
             return
         if self._prepared_claims.is_started(uid):
             await self._steps.roll_back(record)
-            LOG.info(
-                "What a claim has left, which is not prepared, is undone", claim=str(record.ref)
-            )
+            if uid not in self._prepared_claims:
+                LOG.info(
+                    "What a claim has left, which is not prepared, is undone", claim=str(record.ref)
+                )
         else:
             await self._steps.restore(record)
 
@@ -290,4 +291,5 @@ def gpus_of(record: GpuClaimRecord) -> set[PciAddress]:
 
     Admin access needs none: a claim for monitoring that waits for a GPU stops no other claim.
     """
-    return {device.pci for device in record.devices if not device.is_admin}
+    held = {device.pci for device in record.devices if not device.is_admin}
+    return held | {step.pci for step in record.left_modes}

@@ -12,7 +12,13 @@ from nvdra_api.v1beta1.sharing import Interval
 from nvdra_runtime.claims.records import DeviceRecord, PreparedClaimRecord
 from pydantic import BaseModel, ConfigDict
 
-from nvdra_gpu_plugin.devices.steps import MakeMigDevice, ShareByMps, ShareByTime, Step
+from nvdra_gpu_plugin.devices.steps import (
+    LeaveMigMode,
+    MakeMigDevice,
+    ShareByMps,
+    ShareByTime,
+    Step,
+)
 
 MPS_SUFFIX: Final = "-mps"
 """Of the CDI name of what clients of an MPS daemon get."""
@@ -139,6 +145,11 @@ class GpuClaimRecord(PreparedClaimRecord):
         return tuple(step for step in self.steps if isinstance(step, MakeMigDevice))
 
     @property
+    def left_modes(self) -> tuple[LeaveMigMode, ...]:
+        """The GPUs whose MIG mode it has left on, when all else is undone."""
+        return tuple(step for step in self.steps if isinstance(step, LeaveMigMode))
+
+    @property
     def daemons(self) -> tuple[ShareByMps, ...]:
         """The MPS daemons that run for it."""
         return tuple(step for step in self.steps if isinstance(step, ShareByMps))
@@ -167,6 +178,16 @@ class GpuClaimRecord(PreparedClaimRecord):
         """The UUIDs of the devices that share a daemon, sorted; those that are not made are not."""
         found = {device.uuid for device in self.devices if device.device in step.devices}
         return tuple(sorted(uuid for uuid in found if uuid))
+
+    def left_mode(self, step: MakeMigDevice) -> LeaveMigMode:
+        """What is left to undo of a step when its MIG device is gone and the mode is on."""
+        pci = next(device.pci for device in self.devices if device.device == step.device)
+        return LeaveMigMode(gpu=step.gpu, device=step.device, pci=pci)
+
+    def undone_but(self, modes: tuple[LeaveMigMode, ...]) -> "GpuClaimRecord":
+        """The record of the claim, which has ended, when only these are left to undo."""
+        ended = {"is_released": True, "devices": (), "steps": modes, "metadata": None}
+        return self.model_copy(update=ended)
 
     def begun(self, boot: str) -> "GpuClaimRecord":
         """The record before its steps are done in this boot, for the first time or again."""

@@ -6,7 +6,7 @@ The record is `started` before the first step has an effect, so that a successor
 
 from typing import Annotated, ClassVar, Literal
 
-from nvdra_api.ids import DeviceName, GpuUUID, MigUUID
+from nvdra_api.ids import DeviceName, GpuUUID, MigUUID, PciAddress
 from nvdra_api.v1beta1.sharing import Interval
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -67,6 +67,20 @@ class DisableMigMode(_Frozen):
     step: Literal["disable-mig-mode"] = "disable-mig-mode"
     gpu: GpuUUID
     device: DeviceName
+
+
+class LeaveMigMode(_Frozen):
+    """Leave MIG mode, which claims have switched on: all that is left to undo of a claim.
+
+    It stands in records of claims that have ended, and only its inverse has an effect.
+    """
+
+    step: Literal["leave-mig-mode"] = "leave-mig-mode"
+    gpu: GpuUUID
+    device: DeviceName
+    """The MIG device that was the last one of the GPU."""
+    pci: PciAddress
+    """Of the GPU, whose lock undoing it needs."""
 
 
 class GpuSharing(_Frozen):
@@ -139,7 +153,7 @@ class ShareByMps(_Frozen):
 
 
 Step = Annotated[
-    MakeMigDevice | DisableMigMode | ShareByTime | SetComputeMode | ShareByMps,
+    MakeMigDevice | DisableMigMode | LeaveMigMode | ShareByTime | SetComputeMode | ShareByMps,
     Field(discriminator="step"),
 ]
 """One step. A record has its steps in the order in which they are done: those of MPS are last."""

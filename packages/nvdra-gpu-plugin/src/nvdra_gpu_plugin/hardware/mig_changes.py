@@ -15,7 +15,12 @@ from nvdra_runtime.node.nvml import DeviceHandle, Nvml, NvmlError, ReturnCode
 from nvdra_runtime.node.nvml_mig_changes import GpuInstance
 from nvdra_runtime.telemetry import logs
 
-from nvdra_gpu_plugin.devices.steps import DisableMigMode, MadeInstance, MakeMigDevice
+from nvdra_gpu_plugin.devices.steps import (
+    DisableMigMode,
+    LeaveMigMode,
+    MadeInstance,
+    MakeMigDevice,
+)
 
 LOG = logs.logger(__name__)
 
@@ -136,9 +141,7 @@ def check_place(nvml: Nvml, gpu: DeviceHandle, step: MakeMigDevice) -> None:
 
 
 def destroy(nvml: Nvml, gpu: DeviceHandle, step: MakeMigDevice) -> None:
-    """Destroy the MIG device, as far as it was made, and leave MIG mode with the last instance.
-
-    A mode that was on before the claims of the GPU stays on.
+    """Destroy the MIG device, as far as it was made.
 
     Raises:
         UnnamedUseError: A client still uses it, and none computes in it.
@@ -157,8 +160,20 @@ def destroy(nvml: Nvml, gpu: DeviceHandle, step: MakeMigDevice) -> None:
                 processes = nvml_mig_changes.processes_in(nvml, gpu, instance)
                 raise _still_used(step.device, processes, error) from error
             raise
-    if not step.keeps_mode:
-        _leave_unused_mig_mode(nvml, gpu)
+
+
+def leave_mig_mode(nvml: Nvml, gpu: DeviceHandle, step: MakeMigDevice | LeaveMigMode) -> None:
+    """Switch MIG mode off, unless an instance is there, or the GPU needs a reset for it.
+
+    Raises:
+        PermanentError: `MigModeRequiresReset`.
+        RetryableError: `DeviceInUse`: a program keeps the GPU from being switched.
+        NvmlError: Anything else.
+    """
+    if not nvml.is_mig_enabled(gpu) or nvml.architecture(gpu) < _HOPPER:
+        return
+    if next(_instances(nvml, gpu), None) is None:
+        _switch_mig_mode(nvml, gpu, step.device, enabled=False)
 
 
 def is_mig_mode_off(nvml: Nvml, gpu: DeviceHandle) -> bool:
@@ -232,21 +247,6 @@ def _create(nvml: Nvml, gpu: DeviceHandle, step: MakeMigDevice) -> GpuInstance:
             "if it lasts, look at nvidia-smi mig -lgi and -lgipp on the node",
             device=step.device,
         ) from error
-
-
-def _leave_unused_mig_mode(nvml: Nvml, gpu: DeviceHandle) -> None:
-    """Switch MIG mode off, if the GPU can and nobody has an instance. It does not matter if not."""
-    if not nvml.is_mig_enabled(gpu) or nvml.architecture(gpu) < _HOPPER:
-        return
-    if next(_instances(nvml, gpu), None) is not None:
-        return
-    try:
-        status = nvml_mig_changes.set_mig_mode(nvml, gpu, enabled=False)
-    except NvmlError as error:
-        status = error.code
-    if status:
-        LOG.v(2, "A GPU stays in MIG mode without instances", gpu=gpu.uuid, status=status)
-        _keep_mig_mode(nvml, gpu, enabled=True)
 
 
 def _find(nvml: Nvml, gpu: DeviceHandle, step: MakeMigDevice) -> GpuInstance | None:

@@ -22,7 +22,7 @@ LOG = logs.logger(__name__)
 _LASTS_S: Final = 300.0
 """Longer than the kubelet's pause between two attempts, which is two minutes at most."""
 
-_REFUSALS: Final = (Reason.DEVICE_IN_USE, Reason.MIG_MODE_REQUIRES_RESET)
+REFUSALS: Final = (Reason.DEVICE_IN_USE, Reason.MIG_MODE_REQUIRES_RESET)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class ModeRefusals:
         self, gpu: GpuUUID, device: DeviceName, error: DriverError, *, is_on: bool
     ) -> None:
         """Take note of an attempt that has failed to switch MIG mode on or off for a device."""
-        if error.reason not in _REFUSALS:
+        if error.reason not in REFUSALS:
             return
         timer = asyncio.get_running_loop().call_later(_LASTS_S, self._forget, gpu)
         former = self._found.get(gpu)

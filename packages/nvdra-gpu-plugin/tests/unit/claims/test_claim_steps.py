@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from nvdra_api.errors import DriverError, Reason, RetryableError
 from nvdra_api.ids import ClaimUID
+from nvdra_gpu_plugin.claims.step_recovery import gpus_of
 from nvdra_runtime.node.nvml import ReturnCode
 from nvdra_runtime.process import background_tasks
 from nvdra_testing import polling
@@ -243,6 +244,57 @@ async def test_a_gpu_that_cannot_be_switched_is_noted_until_it_can(
         assert plugin.mode_refusals.kept_modes == {node.gpus[0].uuid: is_on}
         await plugin.prepare(device)
         assert plugin.mode_refusals.kept_modes == {}
+
+
+async def test_a_mode_that_a_monitor_keeps_holds_no_place_and_is_left_later(
+    node: DivisibleNode,
+) -> None:
+    async with node.opened() as plugin:
+        await plugin.prepare(LARGE)
+        node.pynvml.failures[SWITCH] = [ReturnCode.IN_USE] * 20
+        await plugin.unprepare()
+        assert node.places == []
+        assert node.specs == []
+        assert plugin.prepared.held == []
+        assert plugin.mode_refusals.kept_modes == {node.gpus[0].uuid: True}
+        assert gpus_of(plugin.prepared[UID]) == {GPUS[0].pci}
+        await plugin.prepare(LARGE, uid=NEXT_UID)
+        assert [each.uid for each in plugin.prepared.values()] == [UID, NEXT_UID]
+        node.pynvml.failures.clear()
+        await plugin.unprepare(NEXT_UID)
+        assert not node.gpus[0].mode
+        await plugin.recovery._recover([UID])
+        assert dict(plugin.prepared) == {}
+        assert plugin.mode_refusals.kept_modes == {}
+
+
+async def test_a_mode_that_a_monitor_keeps_is_not_an_administrators_after_a_restart(
+    node: DivisibleNode,
+) -> None:
+    async with node.opened() as plugin:
+        await plugin.prepare(LARGE)
+        node.pynvml.failures[SWITCH] = [ReturnCode.IN_USE] * 2
+        await plugin.unprepare()
+    async with node.opened() as plugin:
+        await plugin.prepare(LARGE)
+        assert node.gpus[0].mode
+        await plugin.unprepare()
+        assert not node.gpus[0].mode
+        assert dict(plugin.prepared) == {}
+
+
+async def test_a_failed_prepare_beside_a_monitor_leaves_the_mode_alone(
+    node: DivisibleNode,
+) -> None:
+    async with node.opened() as plugin:
+        node.pynvml.failures[CREATE] = [999]
+        node.pynvml.failures[SWITCH] = [0, ReturnCode.IN_USE]
+        await reason_of(plugin.prepare(LARGE))
+        assert plugin.prepared[UID].left_modes
+        assert plugin.prepared.held == []
+        await plugin.recovery._recover([UID])
+        assert not node.gpus[0].mode
+        assert dict(plugin.prepared) == {}
 
 
 async def test_a_device_that_somebody_destroyed_is_made_again(node: DivisibleNode) -> None:

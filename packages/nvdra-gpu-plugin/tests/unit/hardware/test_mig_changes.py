@@ -59,6 +59,7 @@ class Bench(NamedTuple):
 
     def destroy(self, step: MakeMigDevice) -> None:
         mig_changes.destroy(self.nvml, self.gpu.handle, step)
+        mig_changes.leave_mig_mode(self.nvml, self.gpu.handle, step)
 
     def exists(self, step: MakeMigDevice) -> bool:
         return mig_changes.exists(self.nvml, self.gpu.handle, step)
@@ -118,16 +119,18 @@ def test_mig_mode_stays_on_an_ampere_gpu(bench: Bench) -> None:
     assert SWITCH not in bench.pynvml.changes
 
 
-def test_that_mig_mode_cannot_be_left_keeps_no_claim(bench: Bench) -> None:
-    for failure in ("call", "activation"):
-        made = bench.make(LARGE)
-        if failure == "call":
-            bench.pynvml.failures[SWITCH] = [ReturnCode.IN_USE]
-        else:
-            bench.gpu.activation = ReturnCode.IN_USE
+@pytest.mark.parametrize("failure", ["call", "activation"])
+def test_a_mode_that_cannot_be_left_stays_as_it_is(bench: Bench, failure: str) -> None:
+    made = bench.make(LARGE)
+    if failure == "call":
+        bench.pynvml.failures[SWITCH] = [ReturnCode.IN_USE]
+    else:
+        bench.gpu.activation = ReturnCode.IN_USE
+    with pytest.raises(DriverError) as caught:
         bench.destroy(made)
-        assert bench.gpu.mode
-        assert bench.gpu.places == []
+    assert caught.value.reason is Reason.DEVICE_IN_USE
+    assert bench.gpu.mode
+    assert bench.gpu.places == []
 
 
 @pytest.mark.parametrize(
