@@ -5,36 +5,22 @@ says nothing then. Each line is a sentence.
 {{- define "nvdra.clusterNotes" -}}
 {{- $nodes := (lookup "v1" "Node" "" "").items -}}
 {{- if $nodes -}}
-{{- $labels := list "nvidia.com/gpu.present=true" "feature.node.kubernetes.io/pci-10de.present=true" "feature.node.kubernetes.io/pci-0302_10de.present=true" "feature.node.kubernetes.io/pci-0300_10de.present=true" "feature.node.kubernetes.io/cpu-model.vendor_id=NVIDIA" -}}
-{{- $found := 0 -}}
-{{- $offered := list -}}
-{{- range $nodes -}}
-{{- $own := .metadata.labels | default dict -}}
-{{- $is := false -}}
-{{- range $labels -}}
-{{- $pair := splitList "=" . -}}
-{{- if eq (get $own (first $pair)) (last $pair) }}{{ $is = true }}{{ end -}}
+{{- $plugins := list (index .Subcharts "nvdra-gpu-plugin") (index .Subcharts "nvdra-cd-plugin") | compact -}}
+{{- $found := list -}}
+{{- range $plugin := $plugins -}}
+{{- range $node := $nodes -}}
+{{- if include "nvdra.isNodeOfPlugin" (dict "root" $plugin "node" $node) }}{{ $found = append $found $node.metadata.name }}{{ end -}}
 {{- end -}}
-{{- if $is }}{{ $found = add1 $found }}{{ end -}}
-{{- range $resource, $count := .status.capacity | default dict -}}
-{{- if and (regexMatch "^nvidia[.]com/(gpu|pgpu|mig-.+)$" $resource) (ne (toString $count) "0") -}}
-{{- $offered = append $offered $resource -}}
-{{- end -}}
-{{- end -}}
-{{- end -}}
-{{- if not $found }}
-- No node has a label by which the plugins find nodes with GPUs, so none runs (unless you have set their affinity): kubectl label node NODE nvidia.com/gpu.present=true
+{{- with include "nvdra.podSecurityText" $plugin }}
+- {{ . | upper | substr 0 1 }}{{ substr 1 (len .) . }}
 {{- end }}
-{{- with $offered }}
-- A device plugin offers {{ . | uniq | sortAlpha | join ", " }} on some nodes, and two pods can be given the same GPU there; see docs/device-plugin.md, and: kubectl get nodes -o 'custom-columns=NODE:.metadata.name,GPUS:.status.capacity.nvidia\.com/gpu'
+{{- end -}}
+{{- if not (or $found (not $plugins)) }}
+- No node is one for the plugins, by its labels, so none runs: kubectl label node NODE nvidia.com/gpu.present=true
 {{- end }}
-{{- range $part := list "nvdra-gpu-plugin" "nvdra-cd-plugin" }}
-{{- with get $.Subcharts $part }}
-{{- $namespace := include "nvdra.namespace" . }}
-{{- $enforced := dig "metadata" "labels" "pod-security.kubernetes.io/enforce" "" (lookup "v1" "Namespace" "" $namespace) }}
-{{- if has $enforced (list "baseline" "restricted") }}
-- The namespace {{ $namespace }} enforces the Pod Security level {{ $enforced }}, so pods of {{ $part }} are refused: kubectl label --overwrite namespace {{ $namespace }} pod-security.kubernetes.io/enforce=privileged
-{{- end }}
+{{- with index .Subcharts "nvdra-gpu-plugin" }}
+{{- with include "nvdra.nodesWithDevicePlugin" . | fromJsonArray }}
+- A device plugin offers GPUs on {{ include "nvdra.some" . }}, where the GPU plugin runs, too, and two pods can be given the same GPU there; see docs/device-plugin.md, and: kubectl get nodes -o 'custom-columns=NODE:.metadata.name,GPUS:.status.allocatable.nvidia\.com/gpu'
 {{- end }}
 {{- end }}
 {{- range $gate := list "FabricManagerPartitioning" "LoggingAlphaOptions" "PassthroughSupport" }}

@@ -41,6 +41,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{/* The image of one program. Arguments: the root context and its `image` value. */}}
 {{- define "nvdra.image" -}}
 {{ include "nvdra.repository" . }}:{{ default .root.Chart.AppVersion .image.tag -}}
+{{- with .image.digest }}@{{ . }}{{ end -}}
 {{- end -}}
 
 {{- define "nvdra.repository" -}}

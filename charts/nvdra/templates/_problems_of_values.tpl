@@ -20,8 +20,20 @@
 {{- $_ := set $names $name $part -}}
 {{- end -}}
 {{- end -}}
+{{- with $plugin := index .Subcharts "nvdra-gpu-plugin" -}}
+{{- $override := or $.Values.gpuResourcesEnabledOverride $plugin.Values.gpuResourcesEnabledOverride -}}
+{{- $beside := include "nvdra.devicePluginProblems" (dict "root" $plugin "override" $override) -}}
+{{- $problems = regexReplaceAll "kubeletPlugin[.]" $beside "nvdra-gpu-plugin.kubeletPlugin." | fromJsonArray | concat $problems -}}
+{{- end -}}
 {{- with $controller := index .Subcharts "nvdra-cd-controller" -}}
 {{- $home := include "nvdra.namespace" $controller -}}
+{{- with .Subcharts.webhook -}}
+{{- $known := include "nvdra-webhook.controllerAccount" . -}}
+{{- $account := include "nvdra.serviceAccountName" $controller -}}
+{{- if ne $known $account -}}
+{{- $problems = append $problems (printf "webhook.controllerServiceAccountName: the webhook would examine what the controller writes, whose account is %s and not %s: set it" $account $known) -}}
+{{- end -}}
+{{- end -}}
 {{- $reasons := dict "nvdra-cd-plugin" "could not find each other" "webhook" "claims of IMEX daemons would need the webhook" -}}
 {{- range $part, $reason := $reasons -}}
 {{- with $root := get $.Subcharts $part -}}

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 from nvdra_testing import yaml_documents
-from nvdra_testing.charts import FROM_REGISTRY, folder
+from nvdra_testing.charts import FROM_REGISTRY
+from nvdra_testing.control_plane import foreign_definitions
 
 Cluster = Any  # conftest.Cluster; a conftest cannot be imported
 
+FOREIGN = (foreign_definitions.computedomains(), foreign_definitions.computedomaincliques())
 DOMAINS_ALONE = "--set=resources.gpus.enabled=false"
 SWITCHES = (
     "nvdra-cd-plugin.kubeletPlugin.networkPolicy.enabled=true",
@@ -24,13 +26,13 @@ SWITCHES = (
 
 @pytest.fixture(scope="module")
 def before(serving: Callable[..., Cluster]) -> Cluster:
-    """CRDs that helm does not own, as the reference driver's chart leaves them, and a domain."""
+    """CRDs that helm does not own, as the GPU Operator's chart leaves them, and a domain."""
     cluster = serving()
-    crds = folder("nvdra-cd-controller") / "files" / "crds"
-    assert cluster.kubectl("create", "-f", str(crds)).returncode == 0
-    kinds = ("computedomains.resource.nvidia.com", "computedomaincliques.resource.nvidia.com")
-    for kind in kinds:
-        waited = ("wait", "--for=condition=Established", f"crd/{kind}", "--timeout=30s")
+    for definition in FOREIGN:
+        done = cluster.kubectl("create", "-f", "-", stdin=definition)
+        assert done.returncode == 0, done.stderr
+        name = f"crd/{definition['metadata']['name']}"
+        waited = ("wait", "--for=condition=Established", name, "--timeout=30s")
         assert cluster.kubectl(*waited).returncode == 0
     done = cluster.kubectl("create", "-f", "-", stdin=domain("old"))
     assert done.returncode == 0, done.stderr
@@ -40,10 +42,7 @@ def before(serving: Callable[..., Cluster]) -> Cluster:
 @pytest.fixture(scope="module")
 def installed(before: Cluster) -> Cluster:
     flags = [f"--set={each}" for each in SWITCHES]
-    refused = before.install("nvdra", DOMAINS_ALONE, *flags)
-    assert refused.returncode != 0
-    assert "invalid ownership metadata" in refused.stderr
-    done = before.install("nvdra", DOMAINS_ALONE, *flags, "--take-ownership")
+    done = before.install("nvdra", DOMAINS_ALONE, *flags)
     assert done.returncode == 0, done.stderr
     return before
 
@@ -53,17 +52,15 @@ def domain(name: str) -> dict[str, Any]:
         "apiVersion": "resource.nvidia.com/v1beta1",
         "kind": "ComputeDomain",
         "metadata": {"name": name, "namespace": "default"},
-        "spec": {"channel": {"resourceClaimTemplate": {"name": f"{name}-channel"}}},
+        "spec": {"numNodes": 0, "channel": {"resourceClaimTemplate": {"name": f"{name}-channel"}}},
     }
 
 
-def test_existing_crds_are_taken_over_and_domains_are_kept(
-    installed: Cluster,
-) -> None:
+def test_existing_crds_and_domains_are_left_as_they_are(installed: Cluster) -> None:
     assert installed.kubectl("get", "computedomain", "old").returncode == 0
-    where = "jsonpath={.metadata.annotations.meta\\.helm\\.sh/release-name}"
     crd = "crd/computedomains.resource.nvidia.com"
-    assert installed.kubectl("get", crd, "-o", where).stdout == "nvdra"
+    found = json.loads(installed.kubectl("get", crd, "-o", "json").stdout)
+    assert found["metadata"].get("annotations") is None
 
 
 def test_the_api_server_accepts_every_object_with_everything_enabled(installed: Cluster) -> None:
@@ -95,7 +92,7 @@ def test_an_uninstall_keeps_crds_and_domains_for_a_new_installation(
     assert installed.kubectl("get", "computedomain", "old").returncode == 0
     done = installed.install("nvdra", DOMAINS_ALONE)
     assert done.returncode == 0, done.stderr
-    # Another release has to say that the definitions are its own from now on.
+    # The definitions are no release's, so that another one goes on with them.
     assert installed.helm("uninstall", "nvdra", "-n", "nvdra-system").returncode == 0
     other = (
         "install",
@@ -107,7 +104,6 @@ def test_an_uninstall_keeps_crds_and_domains_for_a_new_installation(
         DOMAINS_ALONE,
         FROM_REGISTRY,
     )
-    assert "invalid ownership metadata" in installed.helm(*other).stderr
-    done = installed.helm(*other, "--take-ownership")
+    done = installed.helm(*other)
     assert done.returncode == 0, done.stderr
     assert installed.kubectl("get", "computedomain", "old").returncode == 0

@@ -308,7 +308,7 @@ def test_the_notes_say_what_is_missing_in_the_cluster(installed: Cluster) -> Non
 
     try:
         installed.kubectl("apply", "-f", "-", stdin=labelled())
-        assert "No node has a label by which the plugins find nodes" in notes()
+        assert "No node is one for the plugins, by its labels" in notes()
         ready = labelled(**{"nvidia.com/gpu.present": "true"})
         installed.kubectl("apply", "-f", "-", stdin=ready)
         assert notes() == ""
@@ -321,7 +321,7 @@ def test_the_notes_say_what_is_missing_in_the_cluster(installed: Cluster) -> Non
             assert ("enforces the Pod Security level restricted" in notes()) == (
                 enforced == "restricted"
             )
-        patch = '{"status":{"capacity":{"nvidia.com/gpu":"8"}}}'
+        patch = '{"status":{"allocatable":{"nvidia.com/gpu":"8"}}}'
         installed.kubectl(
             "patch",
             "node",
@@ -331,6 +331,7 @@ def test_the_notes_say_what_is_missing_in_the_cluster(installed: Cluster) -> Non
             "-p",
             patch,
         )
-        assert "A device plugin offers nvidia.com/gpu on some nodes" in notes()
+        offered = "A device plugin offers GPUs on node-of-the-notes (nvidia.com/gpu)"
+        assert offered in notes()
     finally:
         installed.kubectl("delete", "node", "node-of-the-notes", "--ignore-not-found")

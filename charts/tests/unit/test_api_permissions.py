@@ -60,6 +60,7 @@ CLIQUES = "resource.nvidia.com/computedomaincliques"
 DAEMONSETS = "apps/daemonsets"
 DEPLOYMENTS = "apps/deployments"
 NETWORK_POLICIES = "networking.k8s.io/networkpolicies"
+DEFINITIONS = "apiextensions.k8s.io/customresourcedefinitions"
 LEASES = "coordination.k8s.io/leases"
 REGISTRATIONS = "admissionregistration.k8s.io/validatingwebhookconfigurations"
 
@@ -113,6 +114,12 @@ USES: Final[dict[str, list[tuple[str, str, tuple[str, ...]]]]] = {
     ],
     "nvdra_runtime.claims.claim_reader:ClaimReader.fetch get_claim": [("get", CLAIMS, PLUGINS)],
     "nvdra_runtime.claims.root_spans:RootSpanWriter._get_pod get": [("get", "pods", PLUGINS)],
+    # Apply makes what does not exist, and needs the right to create for it.
+    "nvdra_cd_controller.crds.keeper:CrdKeeper._keep patch": [
+        ("patch", DEFINITIONS, (CONTROLLER,)),
+        ("create", DEFINITIONS, (CONTROLLER,)),
+    ],
+    "nvdra_cd_controller.crds.keeper:CrdKeeper._find get": [("get", DEFINITIONS, (CONTROLLER,))],
     "nvdra_cd_controller.informers:IndexedInformer.__init__ Informer": [
         *(
             (verb, each, (CONTROLLER,))
@@ -302,6 +309,7 @@ USES: Final[dict[str, list[tuple[str, str, tuple[str, ...]]]]] = {
     ],
     "nvdra_runtime.installation.checker:Checker._list get": [
         ("list", "pods", (TEST_IN_NAMESPACES,)),
+        ("list", "events", (TEST_IN_NAMESPACES,)),
         ("list", SLICES, (TEST,)),
     ],
 }

@@ -1,4 +1,4 @@
-"""The chart nvdra-cd-controller: settings, permissions of both accounts, CRDs."""
+"""The chart nvdra-cd-controller: settings, and permissions of both accounts."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from nvdra_api.ids import DomainUID
 from nvdra_cd_controller import network_policies
+from nvdra_cd_controller.crds import definitions
 from nvdra_cd_controller.settings import Settings
 from nvdra_runtime.settings import flags, loader
 from nvdra_testing import charts, yaml_documents
@@ -27,6 +28,7 @@ DEFAULTS = {
     "CD_DAEMON_RESOURCES": '{"requests":{"memory":"128Mi"}}',
     "LOG_VERBOSITY_CD_DAEMON": "4",
     "MAX_NODES_PER_IMEX_DOMAIN": "18",
+    "CRDS": "auto",
     "IMEX_MODE": "driverManaged",
     "IMEX_ISOLATION": "domain",
     "LEADER_ELECTION_ENABLED": "true",
@@ -153,15 +155,27 @@ def test_every_variable_of_the_chart_is_one_of_the_controllers(render: Render) -
     assert set(environment(render(CHART, everything))) - known == set()
 
 
-def test_an_upgrade_updates_the_crds_and_an_uninstall_keeps_them(render: Render) -> None:
-    definitions = render(CHART)["CustomResourceDefinition"]
-
-    assert set(definitions) == {
-        "computedomains.resource.nvidia.com",
-        "computedomaincliques.resource.nvidia.com",
-    }
-    for definition in definitions.values():
-        assert definition["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+@pytest.mark.parametrize(
+    ("install", "verbs"),
+    [
+        ("auto", ["get", "create", "patch"]),
+        ("always", ["get", "create", "patch"]),
+        ("never", ["get"]),
+    ],
+)
+def test_the_controller_writes_its_two_definitions_at_most(
+    render: Render, install: str, verbs: list[str]
+) -> None:
+    objects = render(CHART, {"crds": {"install": install}})
+    assert "CustomResourceDefinition" not in objects
+    assert environment(objects)["CRDS"] == install
+    (rule,) = (
+        rule
+        for rule in objects["ClusterRole"][NAME]["rules"]
+        if rule["apiGroups"] == ["apiextensions.k8s.io"]
+    )
+    assert rule["verbs"] == verbs
+    assert set(rule["resourceNames"]) == {own.name for own in definitions.own()}
 
 
 def test_the_lease_is_the_controllers_own(render: Render) -> None:

@@ -20,8 +20,8 @@ def pod(objects: list[Json]) -> Json:
 
 
 def checks(objects: list[Json]) -> Json:
-    (container,) = pod(objects)["spec"]["containers"]
-    found: Json = json.loads({each["name"]: each["value"] for each in container["env"]}["CHECKS"])
+    (made,) = (each for each in objects if each["kind"] == "ConfigMap")
+    found: Json = json.loads(made["data"]["checks"])
     return found
 
 
@@ -33,6 +33,18 @@ def test_one_pod_checks_all_components(render_test: Render) -> None:
     assert found["apiVersions"] == ["resource.nvidia.com/v1beta1"]
     assert len(found["webhooks"]) == 1
     assert "compute-domain-daemon.nvidia.com" in found["deviceClasses"]
+
+
+def test_the_pod_does_not_depend_on_what_is_checked(render_test: Render) -> None:
+    """`helm template | kubectl apply` with other values: a pod cannot be changed."""
+    one, other = (pod(render_test("nvdra", values)) for values in ({}, WEBHOOK))
+    assert one == other
+
+
+def test_openshift_chooses_the_user_of_the_pod(render_test: Render) -> None:
+    served = "--api-versions=security.openshift.io/v1/SecurityContextConstraints"
+    context = pod(render_test("nvdra", {}, served))["spec"]["securityContext"]
+    assert context == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
 
 
 def test_what_is_not_installed_is_not_checked(render_test: Render) -> None:

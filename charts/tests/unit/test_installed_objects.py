@@ -44,9 +44,7 @@ def test_gpus_alone_need_only_the_other_driver_disabled(render: Render) -> None:
     }
 
 
-def test_compute_domains_alone_are_a_plugin_a_controller_and_the_crds(
-    render: Render,
-) -> None:
+def test_compute_domains_alone_are_a_plugin_and_a_controller(render: Render) -> None:
     plugin, controller = "nvdra-nvdra-cd-plugin", "nvdra-nvdra-cd-controller"
     policies = [
         f"{controller}-cliques",
@@ -83,10 +81,6 @@ def test_compute_domains_alone_are_a_plugin_a_controller_and_the_crds(
         "DeviceClass": [
             "compute-domain-daemon.nvidia.com",
             "compute-domain-default-channel.nvidia.com",
-        ],
-        "CustomResourceDefinition": [
-            "computedomaincliques.resource.nvidia.com",
-            "computedomains.resource.nvidia.com",
         ],
     }
 
@@ -183,7 +177,9 @@ def test_without_both_drivers_there_are_no_objects(render: Render) -> None:
 
 
 @pytest.mark.parametrize("accepted", [True, False])
-def test_the_reference_drivers_gpu_override_has_no_effect(render: Render, accepted: bool) -> None:
+def test_the_reference_drivers_gpu_override_changes_no_object(
+    render: Render, accepted: bool
+) -> None:
     assert render("nvdra", {"gpuResourcesEnabledOverride": accepted}) == render("nvdra")
 
 
@@ -227,8 +223,6 @@ def test_every_object_is_labelled_with_chart_and_release(render: Render) -> None
         rendered = render(chart)
         assert {"ServiceAccount", "ClusterRole"} <= set(rendered)
         for kind, named in rendered.items():
-            if kind == "CustomResourceDefinition":  # outlives its release
-                continue
             for item in named.values():
                 assert item["metadata"]["labels"] == {
                     "app.kubernetes.io/name": chart,

@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
+from nvdra_cd_controller.crds import definitions
+from nvdra_cd_controller.crds.definitions import Definition
 from nvdra_testing import releases, yaml_documents
 
 Objects = dict[tuple[str, str], dict[str, Any]]
@@ -33,21 +35,41 @@ def current(render: Callable[..., Mapping[str, Mapping[str, Any]]]) -> Objects:
 
 
 def test_every_object_of_the_release_keeps_its_name(released: Objects, current: Objects) -> None:
-    assert set(released) - set(current) == set()
+    assert set(released) - set(current) == set(of_definitions(released))
+
+
+def test_definitions_stay_when_helm_takes_them_out_of_the_release(released: Objects) -> None:
+    for definition in of_definitions(released).values():
+        assert definition["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
 
 
 def test_fields_that_cannot_be_changed_are_the_same(released: Objects, current: Objects) -> None:
+    current |= ours()
     before = {key: fixed(item) for key, item in released.items()}
     assert {key: fixed(current[key]) for key in before} == before
     assert sum(bool(each) for each in before.values()) > 8
 
 
-def test_definitions_keep_their_versions_and_fields(released: Objects, current: Objects) -> None:
-    definitions = [key for key in released if key[0] == "CustomResourceDefinition"]
-    assert len(definitions) == 2
-    for key in definitions:
-        before, now = (set(fields(each[key]["spec"])) for each in (released, current))
-        assert before - now == set()
+def test_definitions_keep_their_versions_and_fields(released: Objects) -> None:
+    found, now = of_definitions(released), ours()
+    assert found.keys() == now.keys()
+    for key, before in found.items():
+        assert set(fields(before["spec"])) - set(fields(now[key]["spec"])) == set()
+
+
+def test_definitions_of_the_release_are_known_as_ours(released: Objects) -> None:
+    for key, before in of_definitions(released).items():
+        found = Definition(before)
+        assert Definition(ours()[key]).is_later_text_of(found)
+
+
+def of_definitions(objects: Objects) -> Objects:
+    return {key: item for key, item in objects.items() if key[0] == "CustomResourceDefinition"}
+
+
+def ours() -> Objects:
+    """The definitions that the controller writes."""
+    return {("CustomResourceDefinition", own.name): own.document for own in definitions.own()}
 
 
 def fixed(item: Mapping[str, Any]) -> dict[str, Any]:

@@ -123,8 +123,13 @@ def test_every_value_of_the_reference_drivers_chart_is_handled(charts: Path) -> 
         assert reference <= set(schema["properties"])
 
 
-@pytest.mark.parametrize("chart", [PLUGIN, DOMAINS, CONTROLLER])
-@pytest.mark.parametrize("key", ["resources", "gpuResourcesEnabledOverride"])
+@pytest.mark.parametrize(
+    ("chart", "key"),
+    [
+        *((chart, "resources") for chart in (PLUGIN, DOMAINS, CONTROLLER)),
+        *((chart, "gpuResourcesEnabledOverride") for chart in (DOMAINS, CONTROLLER)),
+    ],
+)
 def test_the_umbrellas_own_values_are_rejected_by_component_charts(
     refusal: Refusal, chart: str, key: str
 ) -> None:

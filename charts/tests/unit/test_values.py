@@ -47,6 +47,7 @@ COMMON: dict[str, Any] = {
     "namespaceOverride": "gpus",
     "image.repository": "example.com/x",
     "image.tag": "dev",
+    "image.digest": f"sha256:{'a' * 64}",
     "serviceAccount.create": False,
     "serviceAccount.annotations": {"a": "b"},
     "serviceAccount.name": "mine",
@@ -95,6 +96,7 @@ SHARED_BY_ALL = (
     "namespaceOverride",
     "image.repository",
     "image.tag",
+    "image.digest",
     "serviceAccount.create",
     "serviceAccount.annotations",
     "serviceAccount.name",
@@ -104,6 +106,8 @@ SHARED_BY_ALL = (
 OTHER: dict[str, dict[str, Any]] = {
     PLUGIN: {
         **COMMON,
+        "gpuResourcesEnabledOverride": True,
+        "deviceClasses.create": False,
         "deviceClasses.extendedResourceName": "",
         "deviceClasses.migExtendedResources": ["1g.10gb"],
         "kubeletPlugin.metrics.gpuHttpEndpoint": ":9090",
@@ -121,6 +125,7 @@ OTHER: dict[str, dict[str, Any]] = {
         "global.imex.isolation": "",
         "global.imex.hostSocketPath": "/run/imex.sock",
         "global.additionalNamespaces": ["old"],
+        "deviceClasses.create": False,
         "deviceClasses.computeDomainAlias": True,
         "kubeletPlugin.metrics.computeDomainHttpEndpoint": ":9090",
         "kubeletPlugin.containers.computeDomains.gpuCliqueLabelEnabled": True,
@@ -131,8 +136,10 @@ OTHER: dict[str, dict[str, Any]] = {
         "global.imex.mode": "hostManaged",
         "global.imex.isolation": "",
         "global.additionalNamespaces": ["old"],
+        "crds.install": "never",
         "daemon.image.repository": "example.com/d",
         "daemon.image.tag": "dev",
+        "daemon.image.digest": f"sha256:{'a' * 64}",
         "daemon.logVerbosity": "2",
         "daemon.priorityClassName": "high",
         "daemon.resources": {"limits": {"memory": "200Mi"}},
@@ -164,6 +171,7 @@ OTHER: dict[str, dict[str, Any]] = {
     WEBHOOK: {
         **{path: COMMON[path] for path in SHARED_BY_ALL},
         "enabled": True,
+        "controllerServiceAccountName": "mine",
         "replicas": 2,
         "servicePort": 8443,
         "containerPort": 8443,
@@ -267,7 +275,7 @@ def test_every_value_of_a_component_chart_is_tested_below(charts: Path, chart: s
         (chart, path)
         for chart, values in OTHER.items()
         for path in sorted(values)
-        if path != "enabled"
+        if path not in ("enabled", "gpuResourcesEnabledOverride")  # which lets helm install
     ],
 )
 def test_the_value_has_an_effect(render: Render, template: Template, chart: str, path: str) -> None:

@@ -1,5 +1,6 @@
 """A rack with both reference drivers' claims and definitions gets ours while its pods run."""
 
+import json
 from functools import partial
 from itertools import product
 
@@ -7,20 +8,14 @@ import pytest
 from nvdra_api import names
 from nvdra_testing.cluster import compute_domains, reference_node, workloads
 from nvdra_testing.cluster.compute_domains import Domain
-from nvdra_testing.cluster.installation import CHART, NAMESPACE, RELEASE, Cluster
+from nvdra_testing.cluster.installation import Cluster
 from nvdra_testing.cluster.kubectl import Kubectl
+from nvdra_testing.control_plane import foreign_definitions
 
 NAME = "ring"
 NODES = ("node-1", "node-2")
 DRIVERS = (names.COMPUTE_DOMAIN_DRIVER, names.GPU_DRIVER)
-DEFINITIONS = tuple(
-    f"customresourcedefinition/{plural}.resource.nvidia.com"
-    for plural in ("computedomains", "computedomaincliques")
-)
-OWNERSHIP = (
-    "meta.helm.sh/release-name-",
-    "meta.helm.sh/release-namespace-",
-)
+TAKE_OVER = "--set=nvdra-cd-controller.crds.install=always"
 
 
 @pytest.mark.timeout(600, func_only=True)
@@ -45,15 +40,14 @@ def test_channels_gpus_and_definitions_of_both_reference_drivers_are_taken_over(
         (uuid,) = uuids[node]
         reference_node.leave_gpu_claims(rack, node, [of_gpu], {result["device"]: uuid})
     left = read(rack)
-    for definition in DEFINITIONS:  # they are not objects of its release
-        rack.kubectl.run("annotate", definition, *OWNERSHIP)
-        rack.kubectl.run("label", definition, "app.kubernetes.io/managed-by-")
+    for definition in (
+        foreign_definitions.computedomains(),
+        foreign_definitions.computedomaincliques(),
+    ):
+        rack.kubectl.run("replace", "-f", "-", text=json.dumps(definition))
 
-    install = ("helm", "install", RELEASE, str(CHART), "--namespace", NAMESPACE)
-    refused = rack.lab.run(*install, "--set=global.imagePullPolicy=Never")
-    assert "invalid ownership metadata" in refused.stderr
-    for _ in range(2):
-        rack.install(*rack_settings, "--take-ownership")
+    for settings in (rack_settings, [*rack_settings, TAKE_OVER]):
+        rack.install(*settings)
         compute_domains.wait_ready(team, NAME, len(NODES), 60)
         assert containers(team) == before
         assert domain.daemons() == daemons

@@ -46,6 +46,7 @@ class Reason(StrEnum):
     FABRIC_ERROR = "FabricError"
     IMEX_BINARY_MISSING = "ImexBinaryMissing"
     NAME_TAKEN = "NameTaken"
+    FIELDS_DROPPED = "FieldsDropped"
     INTERNAL = "Internal"
 
 

@@ -45,6 +45,11 @@ def nodes(name: str = "") -> str:
     return "/api/v1/nodes" + (f"/{name}" if name else "")
 
 
+def definition(name: str) -> str:
+    """Path of a CustomResourceDefinition."""
+    return f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}"
+
+
 OF_CHILDREN: Final[Mapping[str, Callable[[str, str], str]]] = {
     "DaemonSet": daemonsets,
     "NetworkPolicy": network_policies,

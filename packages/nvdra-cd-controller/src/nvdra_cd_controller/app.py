@@ -25,6 +25,7 @@ from nvdra_runtime.telemetry.logs import ConfiguredLogging
 
 from nvdra_cd_controller.__about__ import __version__
 from nvdra_cd_controller.children import ChildConfig
+from nvdra_cd_controller.crds.keeper import CrdKeeper
 from nvdra_cd_controller.informers import DomainInformers
 from nvdra_cd_controller.metrics import DomainMetrics
 from nvdra_cd_controller.missing_pods import MissingPods
@@ -102,7 +103,8 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
             clock,
             MissingPods(api),
         )
-        report = StatusReport(informers, queue, lease, telemetry.task_failures)
+        crds = CrdKeeper(api, events, settings.crds)
+        report = StatusReport(informers, queue, lease, crds, telemetry.task_failures)
         metrics.register_gauges(report.domain_statuses, report.queue_counts)
         await enter(
             servers.serve_public(
@@ -124,7 +126,7 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
             )
         )
         async with _hold_lease(lease, stop) as is_over:
-            async with informers.running():
+            async with crds.running(), informers.running():
                 if await _wait_synced(informers, is_over):
                     async with queue.running(), _resync_periodically(informers, queue):
                         await is_over.wait()

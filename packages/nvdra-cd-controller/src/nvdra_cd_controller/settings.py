@@ -18,6 +18,7 @@ from nvdra_runtime.settings import addresses, durations, fields
 from nvdra_runtime.settings.loader import Flag
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from nvdra_cd_controller.crds.keeper import Install
 from nvdra_cd_controller.network_policies import NetworkRules
 
 
@@ -120,6 +121,12 @@ class Settings(BaseModel):
         le=10_000,
         description="Maximum number of a domain's nodes in one NVLink clique. Domains keep the "
         "number that they were made with.",
+    )
+    crds: Install = Field(
+        default=Install.AUTO,
+        description="Which CustomResourceDefinitions of ComputeDomains the controller writes: "
+        "auto, those that are missing, and earlier versions of its own; always, also those that "
+        "another project has installed; never, none.",
     )
     imex_mode: imex_settings.ImexMode = "driverManaged"
     imex_isolation: imex_settings.ImexIsolation = "domain"

@@ -11,6 +11,7 @@ from nvdra_runtime.kube.leader_election import LeaderElector
 from nvdra_runtime.kube.workqueue import WorkQueue
 from nvdra_runtime.process.task_failures import TaskFailures
 
+from nvdra_cd_controller.crds.keeper import CrdKeeper
 from nvdra_cd_controller.informers import DomainInformers
 
 
@@ -26,11 +27,13 @@ class StatusReport:
         informers: DomainInformers,
         queue: WorkQueue[DomainUID],
         lease: LeaderElector | None,
+        crds: CrdKeeper,
         task_failures: TaskFailures,
     ) -> None:
         self.lease = lease
         self._informers = informers
         self._queue = queue
+        self._crds = crds
         self._task_failures = task_failures
 
     def checks(self) -> Mapping[str, probes.Check]:
@@ -41,7 +44,11 @@ class StatusReport:
                 return probes.PassingRemark(f"stand-by; {self.lease.holder or 'nobody'} leads")
             return self._informers.problem or None
 
-        return {"api": check_informers, "tasks": probes.tasks_check(self._task_failures)}
+        return {
+            "api": check_informers,
+            "crds": lambda: probes.PassingRemark(self._crds.remark),
+            "tasks": probes.tasks_check(self._task_failures),
+        }
 
     def domain_statuses(self) -> Iterator[ComputeDomainStatus]:
         """The statuses of all domains."""

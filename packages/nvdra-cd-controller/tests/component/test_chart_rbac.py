@@ -13,6 +13,7 @@ from nvdra_lab import environment
 from nvdra_testing import charts
 from nvdra_testing.control_plane import apiserver, domain_objects
 from nvdra_testing.control_plane.apiserver import ApiServer
+from nvdra_testing.control_plane.controller import run_controller
 from nvdra_testing.control_plane.domain_installation import LABEL, DriverInstallation
 from nvdra_testing.polling import wait_until
 
@@ -36,8 +37,11 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
     where = ("--namespace", DRIVER, "--create-namespace")
     with apiserver.run_apiserver(tmp_path_factory.mktemp("installed")) as server:
         helm(server, "install", "nvdra", str(CHART), *where, charts.FROM_REGISTRY, POLICIES)
-        for plural in ("computedomains", "computedomaincliques"):
-            domain_objects.wait_served(server, plural)
+        kubeconfig = server.write_token_kubeconfig(token(server, NAME), "definitions")
+        directory = tmp_path_factory.mktemp("definitions")
+        with run_controller(server, directory, DRIVER, kubeconfig=kubeconfig):
+            for plural in ("computedomains", "computedomaincliques"):
+                domain_objects.wait_served(server, plural)
         yield server
 
 
@@ -219,24 +223,3 @@ async def test_a_daemon_can_join_label_its_pod_and_report_and_nothing_else(
         ("GET", world.templates_path(DRIVER), None),
     ):
         assert asked(server, secret, verb, path, what) == 403, (verb, path)
-
-
-def test_an_upgrade_updates_the_crds_and_an_uninstall_keeps_them(
-    installed: ApiServer,
-) -> None:
-    path = (
-        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/computedomains.resource.nvidia.com"
-    )
-    old = installed.request("GET", path)
-    old["spec"]["versions"][0]["additionalPrinterColumns"] = []
-    installed.request("PUT", path, old)
-
-    helm(installed, "upgrade", "nvdra", str(CHART), "--namespace", DRIVER, POLICIES)
-    columns = installed.request("GET", path)["spec"]["versions"][0]["additionalPrinterColumns"]
-    assert [each["name"] for each in columns][:3] == ["Status", "Ready", "Nodes"]
-
-    helm(installed, "uninstall", "nvdra", "--namespace", DRIVER)
-    assert (
-        installed.request("GET", path)["metadata"]["name"] == "computedomains.resource.nvidia.com"
-    )
-    helm(installed, "install", "nvdra", str(CHART), "--namespace", DRIVER, charts.FROM_REGISTRY)

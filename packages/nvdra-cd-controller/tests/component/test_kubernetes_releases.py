@@ -1,11 +1,12 @@
 """The CRDs of the reference driver's chart, and API servers with older versions of DRA."""
 
+import copy
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+from nvdra_cd_controller.crds import definitions
 from nvdra_testing.control_plane import apiserver, domain_objects
 from nvdra_testing.control_plane.apiserver import ApiServer
 from nvdra_testing.control_plane.domain_installation import DriverInstallation
@@ -30,8 +31,8 @@ def old_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
     served = ("v1=false", "v1beta2=false", "v1beta1=true")
     config = ",".join(f"resource.k8s.io/{version}" for version in served)
     with apiserver.run_apiserver(tmp_path_factory.mktemp("old"), runtime_config=config) as running:
-        for path in sorted(domain_objects.CRDS.glob("*.yaml")):
-            domain_objects.install_crd(running, lenient(yaml.safe_load(path.read_text())))
+        for own in definitions.own():
+            domain_objects.install_crd(running, lenient(copy.deepcopy(own.document)))
         yield running
 
 

@@ -36,11 +36,12 @@ examples:
 
 then:
   helm uninstall dra-driver-nvidia-gpu -n OLD
-  helm install nvdra charts/nvdra -n OLD --take-ownership -f values.yaml \\
+  helm install nvdra charts/nvdra -n OLD -f values.yaml \\
+    --set nvdra-cd-controller.crds.install=always \\
     --set global.imageRegistry=registry.example.com   # where nvdra's images are
 
-The CRDs of ComputeDomains stay when that chart is uninstalled. --take-ownership (helm 3.17 or
-later) lets this chart have them; without it helm says "invalid ownership metadata".
+The CRDs of ComputeDomains stay when that chart is uninstalled. crds.install=always lets nvdra's
+controller write its own in their place; without it `kubectl describe computedomain` says less.
 
 Exit status: 0 everything was carried, 1 something was not (the file is written all the same), 2 the
 file cannot be read, or wrong arguments.

@@ -127,5 +127,5 @@ def test_it_runs_as_a_module_and_loads_no_framework() -> None:
     assert done.stdout == "{}\n0 []\n"
     module = [sys.executable, "-m", "nvdra_migrate", "values", "--help"]
     help_page = subprocess.run(module, capture_output=True, text=True, check=True).stdout
-    for word in ("examples:", "--take-ownership", "invalid ownership metadata", "Exit status"):
+    for word in ("examples:", "crds.install=always", "Exit status"):
         assert word in help_page

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from typing import Any
 from uuid import uuid4
 
-from nvdra_testing import charts, yaml_documents
+from nvdra_cd_controller.crds import definitions
+
 from nvdra_testing.control_plane.apiserver import ApiServer
 
-CRDS = charts.folder("nvdra-cd-controller") / "files" / "crds"
 API = "/apis/resource.nvidia.com/v1beta1"
 CLIQUE = "2df84740-d3cb-b5ce-4e7e-98352b5a71b5.2"
 CRD_TIMEOUT_S = 60
@@ -22,9 +22,9 @@ Json = dict[str, Any]
 
 
 def install_crds(server: ApiServer) -> None:
-    """Install both CRDs, as the chart does, and wait until they are served."""
-    for path in sorted(CRDS.glob("*.yaml")):
-        install_crd(server, yaml_documents.load(path.read_text()))
+    """Install both CRDs, as the controller does, and wait until they are served."""
+    for definition in definitions.own():
+        install_crd(server, definition.document)
 
 
 def install_crd(server: ApiServer, definition: Json) -> None:

@@ -19,7 +19,7 @@
 {{/* The daemons' image. Its tag is that of the release with which the chart was tested. */}}
 {{- define "nvdra-cd-controller.daemonImage" -}}
 {{- $tag := default (index .Chart.Annotations "nvdra-imex-daemon") .Values.daemon.image.tag -}}
-{{- include "nvdra.image" (dict "root" . "image" (dict "repository" .Values.daemon.image.repository "tag" $tag)) -}}
+{{- include "nvdra.image" (dict "root" . "image" (dict "repository" .Values.daemon.image.repository "tag" $tag "digest" .Values.daemon.image.digest)) -}}
 {{- end -}}
 
 {{/*

@@ -6,6 +6,11 @@
 {{- end }}
 {{- end -}}
 
+{{/* A release that reuses values of before has none. */}}
+{{- define "nvdra-cd-controller.crds" -}}
+{{- (.Values.crds | default dict).install | default "auto" -}}
+{{- end -}}
+
 {{- define "nvdra-cd-controller.ownEnvironment" -}}
 {{- $controller := .Values.controller -}}
 {{- $secrets := list -}}
@@ -42,6 +47,8 @@
   value: {{ default .Values.global.logVerbosity .Values.daemon.logVerbosity | toString | quote }}
 - name: MAX_NODES_PER_IMEX_DOMAIN
   value: {{ $controller.maxNodesPerImexDomain | toString | quote }}
+- name: CRDS
+  value: {{ include "nvdra-cd-controller.crds" . | quote }}
 - name: IMEX_MODE
   value: {{ .Values.global.imex.mode | quote }}
 - name: IMEX_ISOLATION

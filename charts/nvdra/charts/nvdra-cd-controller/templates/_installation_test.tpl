@@ -57,7 +57,7 @@ plugins, deployments and webhooks, as nvdra-check-installation takes them.
 {{- end -}}
 {{- $byNamespace := dict -}}
 {{- range $checks.plugins -}}
-{{- $rule := dict "apiGroups" (list "") "resources" (list "pods") "verbs" (list "list") -}}
+{{- $rule := dict "apiGroups" (list "") "resources" (list "pods" "events") "verbs" (list "list") -}}
 {{- $_ := set $byNamespace .namespace (append (get $byNamespace .namespace | default list) $rule | uniq) -}}
 {{- end -}}
 {{- range $checks.deployments -}}
@@ -87,6 +87,19 @@ metadata:
 {{ include "nvdra.testRole" (dict "root" $.root "name" $name "namespace" $place "rules" $rules) }}
 {{- end }}
 ---
+# Not in the pod: what is checked follows from the values, and a pod cannot be changed (helm template | kubectl apply).
+apiVersion: v1
+kind: ConfigMap
+metadata:
+  name: {{ $name }}
+  namespace: {{ $namespace }}
+  labels:
+    {{- include "nvdra.labels" .root | nindent 4 }}
+  annotations:
+    {{- include "nvdra.testAnnotations" (dict "isPod" false) | nindent 4 }}
+data:
+  checks: {{ toJson $checks | quote }}
+---
 apiVersion: v1
 kind: Pod
 metadata:
@@ -109,8 +122,10 @@ spec:
     - {key: nvidia.com/gpu, operator: Exists, effect: NoSchedule}
   securityContext:
     runAsNonRoot: true
+    {{- if not (.root.Capabilities.APIVersions.Has "security.openshift.io/v1/SecurityContextConstraints") }}
     runAsUser: 65532
     runAsGroup: 65532
+    {{- end }}
     seccompProfile: {type: RuntimeDefault}
   containers:
     - name: test
@@ -119,7 +134,7 @@ spec:
       command: [/opt/nvdra/bin/nvdra-check-installation]
       env:
         - name: CHECKS
-          value: {{ toJson $checks | quote }}
+          valueFrom: {configMapKeyRef: {name: {{ $name }}, key: checks}}
         # Enough after `helm install` without --wait; a failure is reported when it has passed.
         - name: TIMEOUT
           value: 30s
@@ -136,5 +151,5 @@ spec:
 {{/* A plugin, for `checks`. Arguments: the root context and its `driver`. */}}
 {{- define "nvdra.testPlugin" -}}
 {{- $selector := printf "app.kubernetes.io/name=%s,app.kubernetes.io/instance=%s" .root.Chart.Name .root.Release.Name -}}
-{{- dict "program" .root.Chart.Name "driver" .driver "namespace" (include "nvdra.namespace" .root) "selector" $selector | toJson -}}
+{{- dict "program" .root.Chart.Name "driver" .driver "namespace" (include "nvdra.namespace" .root) "selector" $selector "daemonset" (include "nvdra.fullname" .root) | toJson -}}
 {{- end -}}

@@ -23,8 +23,8 @@ daemon of its own node is ready. To see whether the domain is ready, and if not,
   kubectl get computedomains
   kubectl describe computedomain ring
 
-`helm uninstall` leaves the CRDs and the domains, which cannot be deleted without the controller. Another release (or
-another namespace) takes the CRDs over with `helm install --take-ownership`. To delete the domains first:
+`helm uninstall` leaves the CRDs and the domains, which cannot be deleted without the controller; another release goes
+on with them. To delete the domains first:
 
   kubectl delete computedomains -A --all
 {{- end -}}

@@ -6,6 +6,11 @@ mixed): 1g.10gb+me is nvidia.com/mig-1g.10gb.me.
 nvidia.com/mig-{{ replace "+" "." . }}
 {{- end -}}
 
+{{/* The class of that resource. */}}
+{{- define "nvdra-gpu-plugin.migClass" -}}
+{{- include "nvdra-gpu-plugin.migResource" . | trimPrefix "nvidia.com/" }}.gpu.nvidia.com
+{{- end -}}
+
 {{/* Classes that select nothing, or resources that no API server keeps, are refused. */}}
 {{- define "nvdra-gpu-plugin.migProblems" -}}
 {{- $problems := list -}}

@@ -272,6 +272,7 @@ spec:
 {{/* What no values.schema.json can say of a node plugin: see _problems.tpl. */}}
 {{- define "nvdra.nodeProblems" -}}
 {{- $problems := include "nvdra.installationProblems" (dict "root" . "rights" "may write ResourceSlices") | fromJsonArray -}}
+{{- $problems = include "nvdra.podSecurityProblems" . | fromJsonArray | concat $problems -}}
 
 {{- if not (include "nvdra.resourceApiVersion" .) -}}
 {{- $problems = append $problems "this cluster serves none of resource.k8s.io/v1, v1beta2 and v1beta1, so no pod can claim a device: enable the API group (Kubernetes 1.32 or later, feature gate DynamicResourceAllocation), or name the version in global.resourceApiVersion if it will be served later" -}}

@@ -6,11 +6,24 @@
     (include "nvdra.gateProblems" . | fromJsonArray)
     (include "nvdra.imageProblems" . | fromJsonArray)
     (include "nvdra.nodeProblems" . | fromJsonArray)
+    (include "nvdra.deviceClassProblems" (dict "root" . "names" (include "nvdra-gpu-plugin.deviceClasses" . | fromJsonArray)) | fromJsonArray)
     (include "nvdra-gpu-plugin.shareProblems" . | fromJsonArray)
     (include "nvdra-gpu-plugin.migProblems" . | fromJsonArray)
     (include "nvdra.portProblems" (dict "setting" "kubeletPlugin.metrics.gpuHttpEndpoint" "address" $plugin.metrics.gpuHttpEndpoint "env" $plugin.containers.gpus.env) | fromJsonArray)
     (include "nvdra.environmentProblems" (dict "setting" "kubeletPlugin.containers.gpus.env" "env" $plugin.containers.gpus.env "own" (include "nvdra-gpu-plugin.ownEnvironment" .) "places" (include "nvdra.nodePlaces" . | fromJson)) | fromJsonArray)
   | toJson -}}
+{{- end -}}
+
+{{/* The names of the classes that this chart creates, as a JSON list. */}}
+{{- define "nvdra-gpu-plugin.deviceClasses" -}}
+{{- $names := list -}}
+{{- if include "nvdra.createsDeviceClasses" . -}}
+{{- $names = list "gpu.nvidia.com" "mig.nvidia.com" "vfio.gpu.nvidia.com" -}}
+{{- range (.Values.deviceClasses | default dict).migExtendedResources -}}
+{{- $names = append $names (include "nvdra-gpu-plugin.migClass" .) -}}
+{{- end -}}
+{{- end -}}
+{{- toJson $names -}}
 {{- end -}}
 
 {{- define "nvdra-gpu-plugin.shareProblems" -}}

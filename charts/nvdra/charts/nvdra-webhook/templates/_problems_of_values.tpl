@@ -32,5 +32,9 @@
 {{- $problems = append $problems . -}}
 {{- end -}}
 {{- end -}}
+{{- $service := include "nvdra.fullname" . -}}
+{{- if not (regexMatch "^[a-z]([-a-z0-9]*[a-z0-9])?$" $service) -}}
+{{- $problems = append $problems (printf "fullnameOverride: the Service would be named %s, and the name of a Service begins with a letter and has no dots: take another name for the release, or set it" $service) -}}
+{{- end -}}
 {{- toJson $problems -}}
 {{- end -}}

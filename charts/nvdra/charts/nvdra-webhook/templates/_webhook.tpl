@@ -22,6 +22,13 @@ The value tls, as YAML, with all its keys. Of the umbrella chart, what is missin
 {{- end -}}
 {{- end -}}
 
+{{/* The controller's service account, if it is installed; by default as its chart names it. */}}
+{{- define "nvdra-webhook.controllerAccount" -}}
+{{- $chart := "nvdra-cd-controller" -}}
+{{- $name := ternary .Release.Name (printf "%s-%s" .Release.Name $chart) (contains $chart .Release.Name) | trunc 63 | trimSuffix "-" -}}
+{{- .Values.controllerServiceAccountName | default $name -}}
+{{- end -}}
+
 {{- define "nvdra-webhook.serviceHost" -}}
 {{- include "nvdra.fullname" . }}.{{ include "nvdra.namespace" . }}.svc
 {{- end -}}

@@ -61,8 +61,8 @@ class Checker:
         except (NotFound, NotServed):
             return Finding(
                 text=f"the API server does not serve {group_version}",
-                remedy="its CustomResourceDefinitions are of this release and somebody has "
-                "deleted them: run helm upgrade",
+                remedy="the controller of ComputeDomains installs its CustomResourceDefinitions "
+                "when it leads, unless crds.install=never: its log says what keeps it from it",
             )
         except DriverError as error:
             return _failure(error)
@@ -82,10 +82,20 @@ class Checker:
         try:
             pods = await self._list(path, {"labelSelector": plugin.selector})
             slices = await self._list(apiversions.slices_path(version), selector)
+            refused = "" if pods else await self._refused_pod(plugin)
         except DriverError as error:
             return [_failure(error)]
         as_v1 = [apiversions.slice_from_version(version, each) for each in slices]
-        return findings.of_plugin(plugin, pods, as_v1)
+        return findings.of_plugin(plugin, pods, as_v1, refused)
+
+    async def _refused_pod(self, plugin: Plugin) -> str:
+        """What the last Event says of a pod that the plugin's DaemonSet could not create."""
+        about = {"kind": "DaemonSet", "name": plugin.daemonset}
+        fields = [*(f"involvedObject.{key}={value}" for key, value in about.items())]
+        selector = {"fieldSelector": ",".join((*fields, "reason=FailedCreate"))}
+        found = await self._list(f"/api/v1/namespaces/{plugin.namespace}/events", selector)
+        found.sort(key=lambda event: str(event.get("lastTimestamp") or event.get("eventTime")))
+        return str(found[-1].get("message", "")) if found else ""
 
     async def _webhook(self, version: str, webhook: Webhook) -> list[Finding]:
         path = f"{apiversions.GROUP_PATH}/{version}/namespaces/{webhook.claim_namespace}"

@@ -25,6 +25,8 @@ class Plugin(_Model):
     driver: str = Field(min_length=1)
     namespace: str = Field(min_length=1)
     selector: str = Field(min_length=1)
+    daemonset: str = ""
+    """Name of its DaemonSet, for what the DaemonSet's Events say."""
 
 
 class Deployment(_Model):
@@ -75,7 +77,10 @@ class Finding(_Model):
 
 
 def of_plugin(
-    plugin: Plugin, pods: Sequence[JsonObject], slices: Sequence[JsonObject]
+    plugin: Plugin,
+    pods: Sequence[JsonObject],
+    slices: Sequence[JsonObject],
+    refused: str = "",
 ) -> list[Finding]:
     """One finding for each node with a pod of the plugin.
 
@@ -83,6 +88,7 @@ def of_plugin(
         plugin: The plugin.
         pods: Its pods.
         slices: The ResourceSlices of its driver in the whole cluster, as of `resource.k8s.io/v1`.
+        refused: Why its last pod could not be created, by an Event of its DaemonSet.
     """
     where = f"-n {plugin.namespace}"
     by_node: dict[str, list[JsonObject]] = {}
@@ -90,6 +96,9 @@ def of_plugin(
         node = pod["spec"].get("nodeName")
         if node and "deletionTimestamp" not in pod["metadata"]:
             by_node.setdefault(node, []).append(pod)
+    if not by_node and refused:
+        text = f"{plugin.program} runs on no node, because its pods are refused: {refused}"
+        return [Finding(text=text, remedy=_remedy_of_refusal(plugin, refused))]
     if not by_node:
         return [
             Finding(
@@ -142,6 +151,20 @@ def of_refusal(webhook: Webhook, refusal: str | None) -> Finding:
         "API servers and pods, or the CA in the registration, is the cause: kubectl get "
         f"validatingwebhookconfiguration {webhook.registration} -o yaml",
     )
+
+
+def _remedy_of_refusal(plugin: Plugin, refused: str) -> str:
+    if "violates PodSecurity" in refused:
+        return (
+            f"kubectl label --overwrite namespace {plugin.namespace} "
+            "pod-security.kubernetes.io/enforce=privileged"
+        )
+    if "quota" in refused:
+        return (
+            "let the namespace have pods of their priority class, by a ResourceQuota with a "
+            "scopeSelector, or install with priorityClassName set to another one or empty"
+        )
+    return f"see: kubectl -n {plugin.namespace} describe daemonset -l {plugin.selector}"
 
 
 def _of_node(

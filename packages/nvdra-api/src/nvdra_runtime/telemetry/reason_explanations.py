@@ -371,6 +371,27 @@ EXPLANATIONS: Final[Mapping[Reason, Explanation]] = MappingProxyType(
             ),
             alert='`increase(nvdra_api_requests_seconds_count{code!~"2..|404"}[5m]) > 10`.',
         ),
+        Reason.FIELDS_DROPPED: Explanation(
+            meaning="The CustomResourceDefinition of ComputeDomains that the cluster has is not "
+            "the one of this version: the API server drops fields that the driver writes. "
+            "Another project has installed it, such as the GPU Operator or the reference driver, "
+            "and the driver leaves it alone. Domains work; `kubectl get` and `kubectl describe` "
+            "say less about them.",
+            action_by=ActionBy.ADMINISTRATOR,
+            check=(
+                "kubectl get events --namespace default --field-selector reason=FieldsDropped",
+                "kubectl get crd computedomains.resource.nvidia.com "
+                "--output jsonpath='{.metadata.annotations}'",
+            ),
+            remedy=(
+                "Let the controller write it: `crds.install=always` of the chart "
+                "nvdra-cd-controller. Not while another tool writes it, too, such as GitOps with "
+                "the other project's chart: the two would take turns.",
+                "Or apply it by yourself: `nvdra-cd-controller crds | kubectl apply --server-side "
+                "--force-conflicts -f -`.",
+            ),
+            alert="None: domains work.",
+        ),
         Reason.DEADLINE_EXCEEDED: Explanation(
             meaning="An operation did not finish in the time that the kubelet allows for a call "
             "(45 s). Usually a GPU hangs in the NVIDIA driver. Only claims for that GPU wait.",

@@ -44,6 +44,26 @@ def test_each_node_of_the_plugin_has_a_line() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("refused", "remedy"),
+    [
+        (
+            'pods "a-" is forbidden: violates PodSecurity "restricted:latest": privileged',
+            "kubectl label --overwrite namespace nvdra-system "
+            "pod-security.kubernetes.io/enforce=privileged",
+        ),
+        ('pods "a-" is forbidden: insufficient quota to match these scopes', "priorityClassName"),
+        ("something else", "describe daemonset -l a=b"),
+    ],
+)
+def test_pods_that_are_refused_are_no_matter_of_labels(refused: str, remedy: str) -> None:
+    (found,) = findings.of_plugin(PLUGIN, [], [], refused)
+    assert found.text == (
+        f"nvdra-gpu-plugin runs on no node, because its pods are refused: {refused}"
+    )
+    assert remedy in found.remedy
+
+
 def test_a_pool_in_several_slices_is_counted_by_its_newest_generation() -> None:
     slices = [resource_slice("a", 3, 2, 2), resource_slice("a", 4, 2, 2), resource_slice("a", 9, 1)]
     (found,) = findings.of_plugin(PLUGIN, [pod("a")], slices)

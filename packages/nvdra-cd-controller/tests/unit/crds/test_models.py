@@ -1,14 +1,13 @@
-"""The models of custom resources have the whole schema of the definitions in the chart."""
+"""The models of custom resources have the whole schema of the controller's definitions."""
 
+import copy
 from typing import Any
 
 import pytest
-import yaml
 from nvdra_api.meta import ApiModel
 from nvdra_api.v1beta1 import ComputeDomain, ComputeDomainClique
-from nvdra_testing import charts
+from nvdra_cd_controller.crds import definitions
 
-CRDS = charts.folder("nvdra-cd-controller") / "files" / "crds"
 CONSTRAINTS = ("type", "enum", "format", "minimum", "minLength", "maxLength", "maxItems", "pattern")
 
 Schema = dict[str, Any]
@@ -16,8 +15,8 @@ Schema = dict[str, Any]
 
 def of_definition(name: str) -> Schema:
     """The OpenAPI schema of the only version of a definition."""
-    definition = yaml.safe_load((CRDS / name).read_text())
-    (version,) = definition["spec"]["versions"]
+    (definition,) = (own for own in definitions.own() if own.name.startswith(f"{name}."))
+    (version,) = copy.deepcopy(definition.document)["spec"]["versions"]
     schema: Schema = version["schema"]["openAPIV3Schema"]
     return schema
 
@@ -75,8 +74,8 @@ def _comparable(constraint: Any) -> Any:
 @pytest.mark.parametrize(
     ("model", "name"),
     [
-        (ComputeDomain, "computedomains.yaml"),
-        (ComputeDomainClique, "computedomaincliques.yaml"),
+        (ComputeDomain, "computedomains"),
+        (ComputeDomainClique, "computedomaincliques"),
     ],
 )
 def test_a_model_has_the_schema_of_its_definition(model: type[ApiModel], name: str) -> None:
@@ -84,7 +83,7 @@ def test_a_model_has_the_schema_of_its_definition(model: type[ApiModel], name: s
 
 
 def test_a_difference_is_found_wherever_it_is() -> None:
-    definition = of_definition("computedomains.yaml")
+    definition = of_definition("computedomains")
     nodes = definition["properties"]["status"]["properties"]["nodes"]
     nodes["items"]["properties"]["index"]["minimum"] = -1
     del nodes["items"]["properties"]["ipAddress"]

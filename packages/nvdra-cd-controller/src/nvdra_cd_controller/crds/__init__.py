@@ -1,0 +1,1 @@
+"""The CustomResourceDefinitions of ComputeDomains: ours, and what the cluster has."""

@@ -1,0 +1,84 @@
+"""The CustomResourceDefinitions that this version has, and whose one of a cluster is.
+
+They are files beside this module, so that `kubectl apply` takes them as well.
+"""
+
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Final
+
+import yaml
+from nvdra_api.meta import JsonObject
+
+VERSION_ANNOTATION: Final = "resource.nvidia.com/definition-version"
+"""Which text of the definition it is: a whole number, higher for each later text."""
+
+_FILES: Final = ("computedomaincliques.yaml", "computedomains.yaml")
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """A CustomResourceDefinition of `apiextensions.k8s.io/v1`.
+
+    Attributes:
+        document: The whole object.
+    """
+
+    document: JsonObject
+
+    @property
+    def name(self) -> str:
+        """Its name, `<plural>.<group>`."""
+        return str(self.document["metadata"]["name"])
+
+    @property
+    def version(self) -> int:
+        """The number of its text; 0 before there were numbers, or if it has none that is one."""
+        annotations = self.document["metadata"].get("annotations") or {}
+        number = str(annotations.get(VERSION_ANNOTATION, ""))
+        return int(number) if number.isascii() and number.isdecimal() and len(number) < 9 else 0
+
+    @property
+    def description(self) -> str:
+        """What its kind is, in a sentence."""
+        for version in self.document["spec"]["versions"]:
+            schema = (version.get("schema") or {}).get("openAPIV3Schema") or {}
+            return str(schema.get("description", ""))
+        return ""
+
+    @property
+    def is_established(self) -> bool:
+        """Whether the API server serves its objects."""
+        conditions = (self.document.get("status") or {}).get("conditions") or ()
+        return any(
+            condition["type"] == "Established" and condition["status"] == "True"
+            for condition in conditions
+        )
+
+    def is_text_of(self, found: "Definition") -> bool:
+        """Whether the found definition is one of ours, of whatever version.
+
+        Those of 0.1.0 have no number, and are known by the description: another project's
+        definition of the same kind has other words.
+        """
+        return found.version > 0 or found.description == self.description
+
+    def is_later_text_of(self, found: "Definition") -> bool:
+        """Whether the found definition is one of ours, and earlier than this one."""
+        return self.is_text_of(found) and found.version < self.version
+
+
+def text() -> str:
+    """The definitions of this version as YAML documents."""
+    return "---\n".join(map(_read, _FILES))
+
+
+@cache
+def own() -> tuple[Definition, ...]:
+    """The definitions of this version."""
+    return tuple(Definition(yaml.safe_load(_read(name))) for name in _FILES)
+
+
+def _read(name: str) -> str:
+    return (resources.files(__package__) / name).read_text()
