@@ -19,6 +19,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 import yaml
+from nvdra_cd_controller.crds import definitions
 from nvdra_lab import versions
 from nvdra_testing import ports, yaml_documents
 from nvdra_testing.charts import FROM_REGISTRY, folder
@@ -53,6 +54,14 @@ class Cluster:
     def install(self, chart: str, *flags: str) -> subprocess.CompletedProcess[str]:
         where = ("--namespace", "nvdra-system", "--create-namespace")
         return self.helm("install", "nvdra", str(folder(chart)), *where, FROM_REGISTRY, *flags)
+
+    def install_crds(self) -> None:
+        """Do what the controller does when it leads: none runs here."""
+        for own in definitions.own():
+            done = self.kubectl("create", "-f", "-", stdin=own.document)
+            assert done.returncode == 0, done.stderr
+            waited = ("--for=condition=Established", f"crd/{own.name}", "--timeout=30s")
+            assert self.kubectl("wait", *waited).returncode == 0
 
     def patched(
         self, path: str, change: dict[str, Any], user: str, **token: str

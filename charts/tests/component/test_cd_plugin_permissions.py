@@ -39,6 +39,7 @@ def installed(serving: Callable[..., Cluster]) -> Cluster:
             "metadata": {"name": node, "labels": {"a": "b"}},
         }
         assert cluster.kubectl("create", "-f", "-", stdin=item).returncode == 0
+    cluster.install_crds()
     flags = ("--set=global.additionalNamespaces={old}", "--set=global.featureGates.AllBeta=false")
     gates = "--set=global.featureGates.IMEXDaemonsWithDNSNames=true"
     done = cluster.install("nvdra", *flags, gates)

@@ -28,7 +28,7 @@ from nvdra_runtime.settings import loader
 
 from nvdra_testing import yaml_documents
 from nvdra_testing.charts import folder
-from nvdra_testing.control_plane import domain_values, pod_tokens
+from nvdra_testing.control_plane import domain_objects, domain_values, pod_tokens
 from nvdra_testing.control_plane.apiserver import ApiServer
 from nvdra_testing.control_plane.pod_tokens import Answer, User
 
@@ -71,7 +71,6 @@ _UUIDS: Final = [GpuUUID(f"GPU-7277883e-ce1e-3b6e-6cc1-6d52e80cdb8{index}") for 
 _ENFORCED_S: Final = 60.0
 """A policy takes effect a second or two after its creation."""
 _PATHS: Final = {
-    "CustomResourceDefinition": "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
     "ValidatingAdmissionPolicy": "/apis/admissionregistration.k8s.io/v1/"
     "validatingadmissionpolicies",
     "ValidatingAdmissionPolicyBinding": "/apis/admissionregistration.k8s.io/v1/"
@@ -186,6 +185,7 @@ def install(server: ApiServer, helm: str) -> Installation:
     admin.create("/api/v1/namespaces", {"metadata": {"name": "admins", "labels": is_admins}})
     for name in (NODE, OTHER_NODE):
         server.create("/api/v1/nodes", {"metadata": {"name": name}})
+    domain_objects.install_crds(server)
     objects = _rendered(server, helm)
     for (kind, _), obj in objects.items():
         for hook in obj.get("webhooks", ()):  # no process answers them here
