@@ -10,6 +10,7 @@ from nvdra_api.errors import DriverError
 from nvdra_api.meta import JsonObject
 from nvdra_api.names import GPU_DRIVER, NVIDIA_API_VERSION
 
+from nvdra_runtime.computedomain import failed_creates
 from nvdra_runtime.installation import findings
 from nvdra_runtime.installation.findings import Checks, Deployment, Finding, Plugin, Webhook
 from nvdra_runtime.kube import apiversions
@@ -90,12 +91,10 @@ class Checker:
 
     async def _refused_pod(self, plugin: Plugin) -> str:
         """What the last Event says of a pod that the plugin's DaemonSet could not create."""
-        about = {"kind": "DaemonSet", "name": plugin.daemonset}
-        fields = [*(f"involvedObject.{key}={value}" for key, value in about.items())]
-        selector = {"fieldSelector": ",".join((*fields, "reason=FailedCreate"))}
-        found = await self._list(f"/api/v1/namespaces/{plugin.namespace}/events", selector)
-        found.sort(key=lambda event: str(event.get("lastTimestamp") or event.get("eventTime")))
-        return str(found[-1].get("message", "")) if found else ""
+        selector = {"fieldSelector": failed_creates.selector(plugin.daemonset)}
+        events = await self._list(f"/api/v1/namespaces/{plugin.namespace}/events", selector)
+        latest = failed_creates.latest(events)
+        return "" if latest is None else failed_creates.cause(latest)
 
     async def _webhook(self, version: str, webhook: Webhook) -> list[Finding]:
         path = f"{apiversions.GROUP_PATH}/{version}/namespaces/{webhook.claim_namespace}"

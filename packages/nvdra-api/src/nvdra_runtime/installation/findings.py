@@ -96,10 +96,10 @@ def of_plugin(
         node = pod["spec"].get("nodeName")
         if node and "deletionTimestamp" not in pod["metadata"]:
             by_node.setdefault(node, []).append(pod)
-    if not by_node and refused:
-        text = f"{plugin.program} runs on no node, because its pods are refused: {refused}"
-        return [Finding(text=text, remedy=_remedy_of_refusal(plugin, refused))]
     if not by_node:
+        if refused:
+            text = f"{plugin.program} runs on no node, because its pods are refused: {refused}"
+            return [Finding(text=text, remedy=_remedy_of_refusal(plugin, refused))]
         return [
             Finding(
                 text=f"{plugin.program} runs on no node",

@@ -42,10 +42,9 @@ class Definition:
     @property
     def description(self) -> str:
         """What its kind is, in a sentence."""
-        for version in self.document["spec"]["versions"]:
-            schema = (version.get("schema") or {}).get("openAPIV3Schema") or {}
-            return str(schema.get("description", ""))
-        return ""
+        first = self.document["spec"]["versions"][0]
+        schema = (first.get("schema") or {}).get("openAPIV3Schema") or {}
+        return str(schema.get("description", ""))
 
     @property
     def is_established(self) -> bool:
