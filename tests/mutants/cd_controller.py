@@ -14,8 +14,45 @@ _STATUS: Final = f"{_UNIT}/test_status.py"
 _TEARDOWN: Final = f"{_UNIT}/test_teardown.py"
 _POLICIES: Final = f"{_UNIT}/test_network_policies.py"
 _STORED_POLICIES: Final = "packages/nvdra-cd-controller/tests/component/test_network_policies.py"
+_DEFINITIONS: Final = f"{_UNIT}/crds/test_definitions.py"
+_DROPPED_FIELDS: Final = f"{_UNIT}/crds/test_dropped_fields.py"
+_STORED_DEFINITIONS: Final = "packages/nvdra-cd-controller/tests/component/test_crds.py"
 
 MUTANTS: Final = (
+    Mutant(
+        "CRDs: those of another project are overwritten",
+        f"{_CONTROLLER}/crds/keeper.py",
+        "    return install is Install.ALWAYS and not own.is_text_of(found)\n",
+        "    return not own.is_text_of(found)\n",
+        "Controller and GPU Operator write the same CRD by turns.",
+        (_DEFINITIONS,),
+    ),
+    Mutant(
+        "CRDs: a controller that was rolled back takes fields away",
+        f"{_CONTROLLER}/crds/definitions.py",
+        "        return self.is_text_of(found) and found.version < self.version\n",
+        "        return self.is_text_of(found) and found.version != self.version\n",
+        "Objects lose what only the later version knows.",
+        (_DEFINITIONS,),
+    ),
+    Mutant(
+        "CRDs: fields within fields are not compared",
+        f"{_CONTROLLER}/crds/dropped_fields.py",
+        "            yield from _dropped(our_field, their_field, place)\n",
+        "            pass\n",
+        "A status without members' indexes is not reported.",
+        (_DROPPED_FIELDS,),
+    ),
+    Mutant(
+        "CRDs: what they lack is not an Event",
+        f"{_CONTROLLER}/crds/keeper.py",
+        '            self._events.emit((reference,), "Warning", Reason.FIELDS_DROPPED, text)\n',
+        "            pass\n",
+        "Only the controller's log says why `kubectl describe` says less.",
+        component=(
+            f"{_STORED_DEFINITIONS}::test_those_of_another_project_are_left_and_domains_work",
+        ),
+    ),
     Mutant(
         "network policies: daemons of every domain are peers",
         f"{_CONTROLLER}/network_policies.py",

@@ -281,7 +281,8 @@ def _pod_state(pod: DaemonPod) -> str:
         return f"is not running: {pod.problem}"
     if pod.is_finished:
         return "has ended"
-    return "runs and has not joined the domain yet" if pod.is_ready else "is starting"
+    # Not whether it is Ready: its readiness probe fails until it has joined.
+    return "runs and has not joined the domain yet" if pod.running_since else "is starting"
 
 
 def _absent_peers_text(absent: Sequence[NodeName]) -> str:

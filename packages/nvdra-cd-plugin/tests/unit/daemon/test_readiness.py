@@ -144,7 +144,7 @@ REFUSED = DaemonClaimFailure(CLAIM, (POD,), HELD)
         ([pod(is_terminating=True, created="2"), pod(name="d-2")], "d-2 is starting"),
         ([pod(problem="ImagePullBackOff: no such image")], "ImagePullBackOff: no such image"),
         ([pod()], "pod nvdra/d-1 is starting"),
-        ([pod(is_ready=True)], "d-1 runs and has not joined the domain yet"),
+        ([pod(running_since="2026-01-01T00:00:00Z")], "d-1 runs and has not joined the domain yet"),
         ([pod(is_finished=True)], "has ended"),
         ([pod(created="1", problem="old"), pod(created="2", name="d-2")], "d-2 is starting"),
     ],
