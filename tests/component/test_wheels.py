@@ -145,6 +145,10 @@ def try_out(released: Released, combination: Combination, folder: Path) -> str:
             return f"{combination}: {done.stderr}"
         if argv[-1] == "--version" and str(version) not in done.stdout:
             return f"{combination}: --version says {done.stdout}"
+    for path in sorted(programs.glob("nvdra-*")):
+        done = run(path, "--help", check=False)
+        if done.returncode and not done.stderr.startswith("Error: "):
+            return f"{combination}: {path.name} --help: {done.stderr}"
     return serve(component, programs) if component in SERVES else ""
 
 

@@ -7,6 +7,10 @@ Each of these packages calls `require` when it is imported.
 from importlib.util import find_spec
 
 
+class MissingExtraError(ImportError):
+    """Modules of an extra are not installed. The message says how to install it."""
+
+
 def require(package: str, extra: str, *modules: str) -> None:
     """Check that the modules that an extra installs can be imported.
 
@@ -16,11 +20,11 @@ def require(package: str, extra: str, *modules: str) -> None:
         modules: Top-level modules that the extra installs.
 
     Raises:
-        ImportError: At least one module is missing. The message names the extra.
+        MissingExtraError: At least one module is missing.
     """
     missing = [module for module in modules if find_spec(module) is None]
     if missing:
-        raise ImportError(
+        raise MissingExtraError(
             f"{package} needs {', '.join(missing)}, which the extra '{extra}' installs: "
             f"pip install 'nvdra-api[{extra}]'",
             name=missing[0],

@@ -9,12 +9,14 @@ import re
 import signal
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 
-_USAGE: Final = (
-    "usage: kill [-s SIGNAL | -SIGNAL] PID...\n"
-    "SIGNAL is a number or a name, with or without SIG; without one it is TERM.\n"
-)
+_USAGE: Final = """\
+usage: {0} [-s SIGNAL | -SIGNAL] PID...
+Sends a signal to processes. SIGNAL is a number or a name, with or without SIG; the default is TERM.
+Example: {0} -s SIGUSR2 1   lets a program of nvdra write the stacks of its threads into its log
+"""
 _PID: Final = re.compile(r"-?[0-9]{1,9}")
 
 
@@ -25,9 +27,14 @@ def main(argv: Sequence[str] | None = None) -> None:
         argv: Arguments without the command; the default is those of the process.
 
     Raises:
-        SystemExit: 1 if a process cannot be signalled, 2 if the arguments are not valid.
+        SystemExit: 1 if a process cannot be signalled, 2 if the arguments are not valid, 0 after
+            --help.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
+    usage = _USAGE.format("nvdra-kill" if Path(sys.argv[0]).name == "nvdra-kill" else "kill")
+    if arguments in (["--help"], ["-h"]):
+        sys.stdout.write(usage)
+        raise SystemExit(0)
     name = "TERM"
     if arguments[:1] == ["-s"]:
         name = "".join(arguments[1:2])
@@ -38,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         del arguments[0]
     number = _signal_number(name)
     if number is None or not arguments or not all(map(_PID.fullmatch, arguments)):
-        sys.stderr.write(_USAGE)
+        sys.stderr.write(usage)
         raise SystemExit(2)
     sent = [_send(int(pid), number) for pid in arguments]
     if not all(sent):

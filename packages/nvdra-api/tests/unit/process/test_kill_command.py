@@ -52,6 +52,19 @@ def test_a_process_gets_the_signal_that_is_named_in_any_usual_way(
         assert process.communicate(timeout=10)[0] == f"{wanted}\n"
 
 
+@pytest.mark.parametrize("name", ["nvdra-kill", "kill"])
+def test_help_is_no_error_and_has_the_name_that_was_called(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(sys, "argv", [f"/opt/nvdra/bin/{name}", "--help"])
+    with pytest.raises(SystemExit) as caught:
+        kill_command.main()
+    assert caught.value.code == 0
+    said = capsys.readouterr()
+    assert said.out.startswith(f"usage: {name} [-s SIGNAL | -SIGNAL] PID...\n")
+    assert said.err == ""
+
+
 def test_one_process_that_is_gone_is_named_and_the_others_get_the_signal(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -74,7 +87,6 @@ def test_one_process_that_is_gone_is_named_and_the_others_get_the_signal(
         ["-s", "NOPE", "1"],
         ["-s", "", "1"],
         ["USR2"],
-        ["--help"],
         ["1x"],
     ],
 )
