@@ -41,13 +41,15 @@ roleRef:
 {{- end -}}
 
 {{/*
-Arguments: the root context, the `image` of any component, and `checks`: lists of deviceClasses, apiVersions,
-plugins, deployments and webhooks, as nvdra-check-installation takes them.
+Arguments: the root context, the `image` of any component, `checks`: lists of deviceClasses, apiVersions,
+plugins, deployments and webhooks, as nvdra-check-installation takes them, and `isRestricted`: whether the components
+have network policies, so that the pod needs one where others may not connect.
 */}}
 {{- define "nvdra.installationTest" -}}
 {{- $name := printf "%s-test" (include "nvdra.fullname" .root | trunc 58 | trimSuffix "-") -}}
 {{- $namespace := include "nvdra.namespace" .root -}}
 {{- $checks := .checks -}}
+{{- $placement := .root.Values.global.testPod | default dict -}}
 {{- $ofCluster := list -}}
 {{- with $checks.deviceClasses -}}
 {{- $ofCluster = append $ofCluster (dict "apiGroups" (list "resource.k8s.io") "resources" (list "deviceclasses") "resourceNames" . "verbs" (list "get")) -}}
@@ -86,6 +88,25 @@ metadata:
 ---
 {{ include "nvdra.testRole" (dict "root" $.root "name" $name "namespace" $place "rules" $rules) }}
 {{- end }}
+{{- if .isRestricted }}
+---
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata:
+  name: {{ $name }}
+  namespace: {{ $namespace }}
+  labels:
+    {{- include "nvdra.labels" .root | nindent 4 }}
+  annotations:
+    {{- include "nvdra.testAnnotations" (dict "isPod" false) | nindent 4 }}
+spec:
+  podSelector:
+    matchLabels:
+      app.kubernetes.io/name: {{ $name }}
+  policyTypes: [Ingress, Egress]
+  egress:
+    {{- include "nvdra.apiServerEgress" .root | nindent 4 }}
+{{- end }}
 ---
 # Not in the pod: what is checked follows from the values, and a pod cannot be changed (helm template | kubectl apply).
 apiVersion: v1
@@ -118,8 +139,14 @@ spec:
   imagePullSecrets:
     {{- toYaml . | nindent 4 }}
   {{- end }}
+  {{- with $placement.nodeSelector }}
+  nodeSelector:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with ternary $placement.tolerations (list (dict "key" "nvidia.com/gpu" "operator" "Exists" "effect" "NoSchedule")) (hasKey $placement "tolerations") }}
   tolerations:
-    - {key: nvidia.com/gpu, operator: Exists, effect: NoSchedule}
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
   securityContext:
     runAsNonRoot: true
     {{- if not (.root.Capabilities.APIVersions.Has "security.openshift.io/v1/SecurityContextConstraints") }}

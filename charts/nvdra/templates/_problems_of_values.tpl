@@ -1,6 +1,6 @@
 {{/* All that is wrong with the values of this chart and of its parts, as a JSON list. */}}
 {{- define "nvdra.problems" -}}
-{{- $problems := include "nvdra.globalProblems" (dict "root" . "known" (list "nvidiaDriverRoot" "nvidiaCDIHookPath" "procRoot" "sysRoot" "devRoot" "featureGates" "logVerbosity" "loggingFormat" "imageRegistry" "imagePullPolicy" "imagePullSecrets" "resourceApiVersion" "allowDefaultNamespace" "podMonitors" "otlp" "imex" "additionalNamespaces")) | fromJsonArray -}}
+{{- $problems := include "nvdra.globalProblems" (dict "root" . "known" (list "nvidiaDriverRoot" "nvidiaCDIHookPath" "procRoot" "sysRoot" "devRoot" "featureGates" "logVerbosity" "loggingFormat" "imageRegistry" "imagePullPolicy" "imagePullSecrets" "resourceApiVersion" "allowDefaultNamespace" "apiServerPorts" "testPod" "podMonitors" "otlp" "imex" "additionalNamespaces")) | fromJsonArray -}}
 {{- $names := dict -}}
 {{- if and .Chart.IsRoot (index .Values "nvdra-webhook") -}}
 {{- $problems = append $problems "nvdra-webhook: set as webhook, where the reference driver has these values" -}}

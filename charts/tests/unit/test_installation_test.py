@@ -47,6 +47,36 @@ def test_openshift_chooses_the_user_of_the_pod(render_test: Render) -> None:
     assert context == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
 
 
+@pytest.mark.parametrize("chart", ["nvdra", *COMPONENTS])
+def test_with_network_policies_the_pod_has_one_that_lets_it_out(
+    render_test: Render, chart: str
+) -> None:
+    webhook = {**WEBHOOK["webhook"], **charts.RESTRICTED["nvdra-webhook"]}
+    parts = {name: charts.RESTRICTED[name] for name in COMPONENTS[:3]}
+    values = {**parts, "webhook": webhook}
+    others = {"global": {"apiServerPorts": [443, 16443]}}
+    objects = render_test(
+        chart, {**(values if chart == "nvdra" else charts.RESTRICTED[chart]), **others}
+    )
+    (policy,) = (each for each in objects if each["kind"] == "NetworkPolicy")
+    labels = pod(objects)["metadata"]["labels"]
+    assert policy["spec"]["podSelector"]["matchLabels"].items() <= labels.items()
+    assert policy["spec"]["policyTypes"] == ["Ingress", "Egress"]
+    (egress,) = policy["spec"]["egress"]
+    assert [each["port"] for each in egress["ports"]] == [443, 16443]
+    assert not any(each["kind"] == "NetworkPolicy" for each in render_test(chart))
+
+
+def test_the_pod_runs_on_the_nodes_that_its_image_suits(render_test: Render) -> None:
+    selector = {"kubernetes.io/arch": "arm64"}
+    values = {"global": {"testPod": {"nodeSelector": selector, "tolerations": []}}}
+    spec = pod(render_test("nvdra", values))["spec"]
+    assert spec["nodeSelector"] == selector
+    assert "tolerations" not in spec
+    (toleration,) = pod(render_test("nvdra"))["spec"]["tolerations"]
+    assert toleration["key"] == "nvidia.com/gpu"
+
+
 def test_what_is_not_installed_is_not_checked(render_test: Render) -> None:
     found = checks(render_test("nvdra", {"resources": {"computeDomains": {"enabled": False}}}))
     assert [each["program"] for each in found["plugins"]] == ["nvdra-gpu-plugin"]

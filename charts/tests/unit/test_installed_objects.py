@@ -266,6 +266,17 @@ def test_a_network_policy_restricts_the_plugin_to_the_api_server(render: Render)
     ]
 
 
+@pytest.mark.parametrize("chart", ["nvdra-gpu-plugin", "nvdra-cd-controller", "nvdra-webhook"])
+def test_a_network_policy_lets_pods_out_to_the_ports_of_this_api_server(
+    render: Render, chart: str
+) -> None:
+    values = {**charts.RESTRICTED[chart], "global": {"apiServerPorts": [443, 16443]}}
+    (policy,) = render(chart, values)["NetworkPolicy"].values()
+    assert [[rule["port"] for rule in to["ports"]] for to in policy["spec"]["egress"]] == [
+        [443, 16443]
+    ]
+
+
 @pytest.mark.parametrize(
     ("endpoint", "port"),
     [

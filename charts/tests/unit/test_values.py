@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 from nvdra_api import gates
 from nvdra_testing import yaml_documents
-from nvdra_testing.charts import folder, version
+from nvdra_testing.charts import RESTRICTED, folder, version
 
 Render = Callable[..., dict[str, dict[str, Any]]]
+RenderTest = Callable[..., list[dict[str, Any]]]
 Template = Callable[..., subprocess.CompletedProcess[str]]
 
 PLUGIN = "nvdra-gpu-plugin"
@@ -38,6 +39,9 @@ COMMON: dict[str, Any] = {
     "global.imagePullSecrets": [{"name": "pull"}],
     "global.resourceApiVersion": "resource.k8s.io/v1beta1",
     "global.allowDefaultNamespace": True,
+    "global.apiServerPorts": [16443],
+    "global.testPod.nodeSelector": {"a": "b"},
+    "global.testPod.tolerations": [],
     "global.podMonitors.enabled": True,
     "global.podMonitors.interval": "1m",
     "global.podMonitors.labels": {"a": "b"},
@@ -87,6 +91,9 @@ SHARED_BY_ALL = (
     "global.imagePullPolicy",
     "global.imagePullSecrets",
     "global.allowDefaultNamespace",
+    "global.apiServerPorts",
+    "global.testPod.nodeSelector",
+    "global.testPod.tolerations",
     "global.podMonitors.enabled",
     "global.podMonitors.interval",
     "global.podMonitors.labels",
@@ -278,7 +285,9 @@ def test_every_value_of_a_component_chart_is_tested_below(charts: Path, chart: s
         if path not in ("enabled", "gpuResourcesEnabledOverride")  # which lets helm install
     ],
 )
-def test_the_value_has_an_effect(render: Render, template: Template, chart: str, path: str) -> None:
+def test_the_value_has_an_effect(
+    render: Render, render_test: RenderTest, template: Template, chart: str, path: str
+) -> None:
     # Where an account is not made, its name must be given; a mode needs its gate.
     base: dict[str, Any] = {}
     changed = at(path, OTHER[chart][path])
@@ -301,6 +310,12 @@ def test_the_value_has_an_effect(render: Render, template: Template, chart: str,
         assert template(chart, namespace="default").returncode != 0
         assert template(chart, changed, namespace="default").returncode == 0
         return
+    if path.startswith("global.testPod."):
+        assert render_test(chart, changed) != render_test(chart)
+        return
+    if path == "global.apiServerPorts":
+        base = dict(RESTRICTED[chart])
+        changed |= base
     if path.startswith("tls.certManager.issuer"):
         base = {"tls": {"certManager": {"issuerType": "clusterissuer", "issuerName": "other"}}}
         manager = changed["tls"]["certManager"]

@@ -1,7 +1,9 @@
 """Where the charts of this repository are."""
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 CHARTS = Path(__file__).parents[3] / "charts"
 UMBRELLA = "nvdra"
@@ -9,6 +11,14 @@ REGISTRY = "registry.example.com"
 FROM_REGISTRY = f"--set=global.imageRegistry={REGISTRY}"
 """Nothing is installed with images that this project has not published."""
 COMPONENTS = ("nvdra-gpu-plugin", "nvdra-cd-plugin", "nvdra-cd-controller", "nvdra-webhook")
+_POLICY: Mapping[str, Any] = {"networkPolicy": {"enabled": True}}
+RESTRICTED: Mapping[str, Mapping[str, Any]] = {
+    "nvdra-gpu-plugin": {"kubeletPlugin": _POLICY},
+    "nvdra-cd-plugin": {"kubeletPlugin": _POLICY},
+    "nvdra-cd-controller": {"controller": _POLICY},
+    "nvdra-webhook": _POLICY,
+}
+"""Per chart, the values that give its pods a network policy."""
 
 
 def version(name: str = UMBRELLA) -> str:

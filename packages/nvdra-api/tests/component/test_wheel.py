@@ -102,7 +102,7 @@ def test_an_import_without_its_extra_names_the_extra(python: Path, module: str, 
         check=False,
     )
     last = done.stderr.splitlines()[-1]
-    assert last.startswith("ImportError: nvdra_runtime.")
+    assert last.startswith("nvdra_runtime.extras.MissingExtraError: nvdra_runtime.")
     assert last.endswith(f"pip install 'nvdra-api[{extra}]'")
 
 

@@ -1,11 +1,16 @@
 {{/* Rules of the network policies. */}}
 
-{{/* The connections that every component needs. */}}
-{{- define "nvdra.egress" -}}
+{{- define "nvdra.apiServerEgress" -}}
 # The API server.
 - ports:
-    - {protocol: TCP, port: 443}
-    - {protocol: TCP, port: 6443}
+    {{- range .Values.global.apiServerPorts | default (list 443 6443) }}
+    - {protocol: TCP, port: {{ . }}}
+    {{- end }}
+{{- end -}}
+
+{{/* The connections that every component needs. */}}
+{{- define "nvdra.egress" -}}
+{{ include "nvdra.apiServerEgress" . }}
 {{- with .Values.global.otlp.endpoint }}
 {{- $url := urlParse . }}
 {{- $port := regexFind ":[0-9]+$" $url.host | trimPrefix ":" | default (ternary "443" "80" (eq $url.scheme "https")) }}
@@ -30,6 +35,13 @@ node. Takes a list of the address and the peers; no peers are all.
   from:
     {{- toYaml . | nindent 4 }}
   {{- end }}
+{{- end -}}
+
+{{/* Whether a component of the chart has a network policy: "true" or empty. Takes the values of the chart. */}}
+{{- define "nvdra.hasNetworkPolicy" -}}
+{{- range list . .kubeletPlugin .controller }}
+{{- if ((. | default dict).networkPolicy | default dict).enabled }}true{{ end }}
+{{- end }}
 {{- end -}}
 
 {{/*

@@ -2,7 +2,7 @@
 {{- define "nvdra-gpu-plugin.problems" -}}
 {{- $plugin := .Values.kubeletPlugin -}}
 {{- concat
-    (include "nvdra.globalProblems" (dict "root" . "known" (list "nvidiaDriverRoot" "nvidiaCDIHookPath" "procRoot" "sysRoot" "devRoot" "featureGates" "logVerbosity" "loggingFormat" "imageRegistry" "imagePullPolicy" "imagePullSecrets" "resourceApiVersion" "allowDefaultNamespace" "podMonitors" "otlp")) | fromJsonArray)
+    (include "nvdra.globalProblems" (dict "root" . "known" (list "nvidiaDriverRoot" "nvidiaCDIHookPath" "procRoot" "sysRoot" "devRoot" "featureGates" "logVerbosity" "loggingFormat" "imageRegistry" "imagePullPolicy" "imagePullSecrets" "resourceApiVersion" "allowDefaultNamespace" "apiServerPorts" "testPod" "podMonitors" "otlp")) | fromJsonArray)
     (include "nvdra.gateProblems" . | fromJsonArray)
     (include "nvdra.imageProblems" . | fromJsonArray)
     (include "nvdra.nodeProblems" . | fromJsonArray)

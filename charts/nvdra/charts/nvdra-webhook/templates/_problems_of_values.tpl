@@ -1,6 +1,6 @@
 {{/* All that is wrong with the values, as a JSON list. */}}
 {{- define "nvdra-webhook.problems" -}}
-{{- $problems := include "nvdra.globalProblems" (dict "root" . "known" (list "featureGates" "logVerbosity" "loggingFormat" "imageRegistry" "imagePullPolicy" "imagePullSecrets" "allowDefaultNamespace" "podMonitors" "otlp")) | fromJsonArray -}}
+{{- $problems := include "nvdra.globalProblems" (dict "root" . "known" (list "featureGates" "logVerbosity" "loggingFormat" "imageRegistry" "imagePullPolicy" "imagePullSecrets" "allowDefaultNamespace" "apiServerPorts" "testPod" "podMonitors" "otlp")) | fromJsonArray -}}
 {{- $problems = include "nvdra.gateProblems" . | fromJsonArray | concat $problems -}}
 {{- $problems = include "nvdra.imageProblems" . | fromJsonArray | concat $problems -}}
 {{- $mode := dig "mode" "" (.Values.tls | default dict) -}}
