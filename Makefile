@@ -44,7 +44,7 @@ SERVERS := kube-apiserver kube-controller-manager kubectl etcd helm nvidia-ctk n
 help: ## list the commands
 	@echo "nvdra: a Kubernetes DRA driver for NVIDIA GPUs"
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
-	@echo "Variables: NODES=$(NODES) PROFILE=$(PROFILE) (dgx-h100; the demo: gb200-nvl72) KUBE=$(KUBE), and T= to select tests (e2e)"
+	@echo "Variables: NODES=$(NODES) PROFILE=$(PROFILE) (dgx-h100; the demo: gb200-nvl72) KUBE=$(KUBE), and for e2e T= (selects tests), RUNTIME= (cri-o, containerd-1.7)"
 
 .PHONY: demo
 demo: setup ## a cluster of two nodes, the driver by helm, pods that hold simulated GPUs, a ComputeDomain (root)
@@ -83,7 +83,7 @@ e2e: setup ## end to end on a real cluster (root); T=words selects tests, PEER=a
 	@echo "▸ end to end: groups side by side, each on a cluster of its own, then the lab itself"
 	@lab binaries
 	@lab image build
-	@python scripts/end_to_end.py $(GROUPS:%=--group=%) --kube=$(KUBE) --nodes=$(NODES) $(ADDRESSES:%=--pod-addresses=%) $(if $(filter --soak,$(SOAK)),--soak -rP --week-report=$(CURDIR)/out/week-of-a-node) $(PEER:%=--peer=%) $(if $(T),-k "$(T)")
+	@python scripts/end_to_end.py $(GROUPS:%=--group=%) --kube=$(KUBE) $(RUNTIME:%=--runtime=%) --nodes=$(NODES) $(ADDRESSES:%=--pod-addresses=%) $(if $(filter --soak,$(SOAK)),--soak -rP --week-report=$(CURDIR)/out/week-of-a-node) $(PEER:%=--peer=%) $(if $(T),-k "$(T)")
 
 .PHONY: soak
 soak: setup ## what takes hours, by parts; only what has changed since it passed. STATUS=1: a table; KUBE=1.34: that release

@@ -91,10 +91,10 @@ def install_driver(screen: Screen, environment: Environment, cluster: Cluster, *
     )
     settings = [f"--set global.{name}={value}" for name, value in LAB_SETTINGS.items()]
     where = f"-n {NAMESPACE} --create-namespace --wait"
-    first, second, third, fourth = settings
     screen.commands([f"helm upgrade --install {RELEASE} charts/nvdra {where} \\"])
     choices = [f"--set global.featureGates.{gate}=true" for gate in gates]
-    lines = [f"{first} {second}", f"{third} {fourth}", *choices]
+    pairs = [" ".join(settings[start : start + 2]) for start in range(0, len(settings), 2)]
+    lines = [*pairs, *choices]
     screen.quote(" \\\n".join(lines), indent=9)
     with screen.step("the driver is ready on every node"):
         _uninstall_interrupted(cluster)

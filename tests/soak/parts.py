@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 RELEASES = ("1.32", "1.33", "1.34", "1.35", "1.37")
 """Those beside the one of `make test`."""
+RUNTIMES = ("containerd-1.7", "cri-o")
+"""Those beside the one of `make test`."""
 ON_A_RACK = "random_domains or killed_daemons or powerless or rebooted or uneven or name_lookups"
 """Tests that are repeated on a rack of 18 nodes."""
 
@@ -53,6 +55,17 @@ def _release(release: str) -> Sequence[Part]:
             (*CLUSTER, "e2e/tests/members"),
             15,
         ),
+    )
+
+
+def _runtime(runtime: str) -> Part:
+    groups = ("gpus", "sharing", "kubelet", "domains", "installation")
+    return Part(
+        f"runtime-{runtime}",
+        f"end to end with {runtime} as the nodes' container runtime",
+        _e2e(f"GROUPS={' '.join(groups)}", f"RUNTIME={runtime}"),
+        (*CLUSTER, *(f"e2e/tests/{group}" for group in groups)),
+        45,
     )
 
 
@@ -106,6 +119,7 @@ PARTS: tuple[Part, ...] = (
     _rack("members"),
     _rack("domains"),
     *(part for release in RELEASES for part in _release(release)),
+    *(_runtime(runtime) for runtime in RUNTIMES),
 )
 
 

@@ -7,9 +7,14 @@ says nothing then. Each line is a sentence.
 {{- if $nodes -}}
 {{- $plugins := list (index .Subcharts "nvdra-gpu-plugin") (index .Subcharts "nvdra-cd-plugin") | compact -}}
 {{- $found := list -}}
+{{- $former := list -}}
 {{- range $plugin := $plugins -}}
 {{- range $node := $nodes -}}
-{{- if include "nvdra.isNodeOfPlugin" (dict "root" $plugin "node" $node) }}{{ $found = append $found $node.metadata.name }}{{ end -}}
+{{- if include "nvdra.isNodeOfPlugin" (dict "root" $plugin "node" $node) -}}
+{{- $found = append $found $node.metadata.name -}}
+{{- $runtime := dig "status" "nodeInfo" "containerRuntimeVersion" "" $node -}}
+{{- if hasPrefix "containerd://1." $runtime }}{{ $former = append $former (printf "%s (%s)" $node.metadata.name $runtime) }}{{ end -}}
+{{- end -}}
 {{- end -}}
 {{- with include "nvdra.podSecurityText" $plugin }}
 - {{ . | upper | substr 0 1 }}{{ substr 1 (len .) . }}
@@ -17,6 +22,9 @@ says nothing then. Each line is a sentence.
 {{- end -}}
 {{- if not (or $found (not $plugins)) }}
 - No node is one for the plugins, by its labels, so none runs: kubectl label node NODE nvidia.com/gpu.present=true
+{{- end }}
+{{- with uniq $former }}
+- containerd 1 injects no CDI device unless its configuration says enable_cdi = true, and containers start without their GPUs; see docs/requirements.md: {{ include "nvdra.some" . }}
 {{- end }}
 {{- with index .Subcharts "nvdra-gpu-plugin" }}
 {{- with include "nvdra.nodesWithDevicePlugin" . | fromJsonArray }}

@@ -306,6 +306,11 @@ def test_the_notes_say_what_is_missing_in_the_cluster(installed: Cluster) -> Non
         metadata = {"name": "node-of-the-notes", "labels": labels}
         return {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
 
+    def set_status(status: dict[str, Any]) -> None:
+        patch = f"--patch={json.dumps({'status': status})}"
+        what = ("node", "node-of-the-notes", "--subresource=status", "--type=merge", patch)
+        installed.kubectl("patch", *what)
+
     try:
         installed.kubectl("apply", "-f", "-", stdin=labelled())
         assert "No node is one for the plugins, by its labels" in notes()
@@ -321,16 +326,10 @@ def test_the_notes_say_what_is_missing_in_the_cluster(installed: Cluster) -> Non
             assert ("enforces the Pod Security level restricted" in notes()) == (
                 enforced == "restricted"
             )
-        patch = '{"status":{"allocatable":{"nvidia.com/gpu":"8"}}}'
-        installed.kubectl(
-            "patch",
-            "node",
-            "node-of-the-notes",
-            "--subresource=status",
-            "--type=merge",
-            "-p",
-            patch,
-        )
+        for version in ("containerd://1.7.35", "containerd://2.1.9", "cri-o://1.34.0"):
+            set_status({"nodeInfo": {"containerRuntimeVersion": version}})
+            assert ("enable_cdi = true, and" in notes()) == version.startswith("containerd://1.")
+        set_status({"allocatable": {"nvidia.com/gpu": "8"}})
         offered = "A device plugin offers GPUs on node-of-the-notes (nvidia.com/gpu)"
         assert offered in notes()
     finally:

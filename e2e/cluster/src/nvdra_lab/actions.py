@@ -48,6 +48,7 @@ def up(environment: Environment, options: argparse.Namespace, progress: Progress
             has_ipv6=options.ipv6,
             has_audit_log=options.audit_log,
             pod_addresses=options.pod_addresses,
+            runtime=options.runtime,
         )
         if provider == "kind":
             kind.up(environment, wishes, options.node_image, progress)
@@ -258,8 +259,9 @@ def _local(environment: Environment, name: str) -> Lab:
 
 def _programs(environment: Environment, lab: Lab) -> dict[str, str]:
     """The programs that the commands for a lab run; only a local one needs more than clients."""
-    wanted = binaries.PROGRAMS if lab.provider == "local" else CLIENTS
-    return binaries.ensure(environment, lab.kubernetes, Progress(), wanted)
+    if lab.provider == "local":
+        return binaries.of_lab(environment, lab.kubernetes, lab.runtime, Progress())
+    return binaries.ensure(environment, lab.kubernetes, Progress(), CLIENTS)
 
 
 def _kubectl(environment: Environment, lab: Lab) -> Kubectl:

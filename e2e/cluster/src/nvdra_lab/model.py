@@ -22,7 +22,7 @@ API_PORT = 6443
 GPU_NODE_LABEL = "nvidia.com/gpu.present=true"
 
 # The paths of a node's simulated driver, procfs and sysfs. They are the same on every node of every
-# lab, so that one chart release with the same four values works for all.
+# lab, so that one chart release with the same values works for all.
 DRIVER_ROOT = "/run/nvidia/driver"
 PROC_ROOT = "/run/nvidia/proc"
 SYS_ROOT = "/run/nvidia/sys"
@@ -75,7 +75,7 @@ class Lab(BaseModel):
     """All decisions of a lab's start; stored in its state as `lab.json`.
 
     `gates` are set on every component of Kubernetes; other gates have their defaults. A node has
-    `pod_addresses` for its pods, or its whole range.
+    `pod_addresses` for its pods, or its whole range, and the container runtime of that name.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -88,6 +88,7 @@ class Lab(BaseModel):
     gates: dict[str, bool] = {}
     has_audit_log: bool = False
     pod_addresses: int | None = None
+    runtime: str = versions.DEFAULT_RUNTIME
     nodes: tuple[Node, ...]
 
     @property
@@ -124,6 +125,7 @@ def plan(
     has_ipv6: bool = False,
     has_audit_log: bool = False,
     pod_addresses: int | None = None,
+    runtime: str = versions.DEFAULT_RUNTIME,
 ) -> Lab:
     """A local lab: names and addresses for everything in it.
 
@@ -138,6 +140,7 @@ def plan(
         has_audit_log: Whether the API server writes down who asked it for what.
         pod_addresses: How many addresses each node has for pods, so that they are given again
             soon; None for all of its range.
+        runtime: The name of its container runtime, of `runtimes.RUNTIMES`.
 
     Raises:
         LabError: The name or one of the numbers cannot be used.
@@ -158,6 +161,7 @@ def plan(
         gates=versions.gates(kubernetes, gates),
         has_audit_log=has_audit_log,
         pod_addresses=pod_addresses,
+        runtime=runtime,
         nodes=tuple(_node(index, number, has_ipv6=has_ipv6) for number in range(1, node_count + 1)),
     )
 

@@ -7,6 +7,8 @@ from nvdra_lab.errors import LabError
 
 # The default release; the others are built only on request.
 DEFAULT = "1.36.3"
+DEFAULT_RUNTIME = "containerd"
+"""The container runtime of nodes, by its name in `runtimes.RUNTIMES`."""
 
 # Feature gates that the driver needs, with the first minor release that knows each gate and the
 # first one that enables it by default. A lab enables it in between.

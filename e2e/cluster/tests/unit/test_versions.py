@@ -2,6 +2,7 @@ import pytest
 from nvdra_lab import environment, versions
 from nvdra_lab.artifacts import binaries
 from nvdra_lab.errors import LabError
+from nvdra_lab.kubernetes.runtimes import RUNTIMES
 from nvdra_lab.progress import Progress
 
 KNOWN = ["1.36.3", "1.35.4", "1.36.10", "1.3.9"]
@@ -78,8 +79,23 @@ def test_kubernetes_is_linked_with_its_own_version() -> None:
 
 
 def test_no_two_groups_build_a_program_of_the_same_name() -> None:
-    names = [name for group in binaries.GROUPS for name in group.programs]
+    of_runtimes = {runtime.group for runtime in RUNTIMES.values()}
+    names = [
+        name for group in binaries.GROUPS if group.name not in of_runtimes for name in group.names
+    ]
     assert len(names) == len(set(names))
+
+
+def test_every_group_has_one_version_but_kubernetes() -> None:
+    for group in binaries.GROUPS:
+        found = binaries.releases(environment.read(), group.name)
+        assert len(found) == 1 or group.name == "kubernetes", (group.name, found)
+
+
+def test_every_runtime_has_its_group_of_programs() -> None:
+    groups = {group.name: group for group in binaries.GROUPS}
+    for runtime in RUNTIMES.values():
+        assert not runtime.group or not groups[runtime.group].is_of_labs
 
 
 def test_an_unknown_program_is_refused_with_the_list_of_known_programs() -> None:

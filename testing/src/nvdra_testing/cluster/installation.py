@@ -32,7 +32,7 @@ SIMULATED_ROOTS = {
     "sysRoot": "/run/nvidia/sys",
 }
 """The simulated hardware is at these paths on every node of a lab; `devRoot` stays /dev."""
-LAB_SETTINGS = {**SIMULATED_ROOTS, "imagePullPolicy": "Never"}
+LAB_SETTINGS = {**SIMULATED_ROOTS, "imageRegistry": "docker.io", "imagePullPolicy": "Never"}
 """Values under `global` in a lab, whose nodes have the images: `lab image load` imports them."""
 
 API_SERVER = "kube-apiserver"

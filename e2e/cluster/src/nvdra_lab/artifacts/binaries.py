@@ -6,15 +6,17 @@ complete.
 """
 
 import dataclasses
+import json
 import re
 import shutil
 import subprocess
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from nvdra_lab import state, versions
 from nvdra_lab.environment import Environment
 from nvdra_lab.errors import LabError
+from nvdra_lab.kubernetes.runtimes import RUNTIMES
 from nvdra_lab.progress import Progress
 
 GO_MINIMUM = (1, 26)
@@ -29,6 +31,8 @@ class Group:
         programs: Program → Go package.
         ldflags: Linker flags; `{version}`, `{major}` and `{minor}` are filled in.
         needs_cgo: Whether a C compiler is needed.
+        tags: Build tags.
+        c_programs: Program → Go module and the directory in it that has its C sources.
         expected: How long a build takes on two cores.
         is_of_labs: Whether labs need it; other groups are built when they are asked for.
     """
@@ -39,9 +43,17 @@ class Group:
     needs_cgo: bool
     expected: str
     is_of_labs: bool = True
+    tags: str = ""
+    c_programs: Mapping[str, tuple[str, str]] = dataclasses.field(default_factory=dict)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All its programs."""
+        return (*self.programs, *self.c_programs)
 
 
 _KUBE, _CTD = "k8s.io/kubernetes/cmd", "github.com/containerd/containerd/v2"
+_CTD_1, _CRIO = "github.com/containerd/containerd", "github.com/cri-o/cri-o"
 _CERTIFICATES = "github.com/cert-manager/cert-manager"
 _TOOLKIT, _VERSION = "github.com/NVIDIA/nvidia-container-toolkit", "k8s.io/component-base/version"
 _KUBERNETES = (
@@ -97,6 +109,25 @@ GROUPS = (
         expected="about 2 min",
         is_of_labs=False,
     ),
+    # The runtimes that a node can have in place of containerd 2; programs may have the same names.
+    Group(
+        "containerd-v1",
+        {name: f"{_CTD_1}/cmd/{name}" for name in ("containerd", "containerd-shim-runc-v2", "ctr")},
+        f"-X {_CTD_1}/version.Version=v{{version}}",
+        needs_cgo=False,
+        expected="about 1 min",
+        is_of_labs=False,
+    ),
+    Group(
+        "cri-o",
+        {"crio": f"{_CRIO}/cmd/crio"},
+        "",
+        needs_cgo=True,
+        expected="about 4 min",
+        is_of_labs=False,
+        tags="containers_image_openpgp containers_image_ostree_stub exclude_graphdriver_btrfs",
+        c_programs={"pinns": (_CRIO, "pinns/src")},
+    ),
 )
 
 PROGRAMS = tuple(name for group in GROUPS if group.is_of_labs for name in group.programs)
@@ -125,25 +156,54 @@ def ensure(
     Raises:
         LabError: Go is missing or too old, a build failed, or a program is unknown.
     """
-    known = [name for group in GROUPS for name in group.programs]
-    unknown = sorted(set(wanted) - set(known))
+    # A name that several groups have is the first one's; `of_lab` takes the programs of the others.
+    owners: dict[str, Group] = {}
+    for group in GROUPS:
+        for name in group.names:
+            owners.setdefault(name, group)
+    unknown = sorted(set(wanted) - set(owners))
     if unknown:
-        raise LabError(f"unknown program: {', '.join(unknown)}; known: {', '.join(known)}")
+        raise LabError(f"unknown program: {', '.join(unknown)}; known: {', '.join(owners)}")
     found: dict[str, str] = {}
     for group in GROUPS:
+        needed = [name for name in group.names if name in wanted and owners[name] is group]
         version = kubernetes if group.name == "kubernetes" else _only(environment, group)
-        needed = [name for name in group.programs if name in wanted]
-        present = {name: _find(environment, group, name, version) for name in needed}
-        if None in present.values():
-            built = environment.cache.binaries / f"{group.name}-{version}"
-            lock = environment.cache.builds_lock
-            with state.locked(lock, progress, "another command that builds programs"):
-                missing = [name for name in needed if not (built / name).exists()]
-                if missing:
-                    _build(environment, group, version, missing, progress)
-            present = {name: path or str(built / name) for name, path in present.items()}
-        found |= {name: path for name, path in present.items() if path}
+        found |= _ensure(environment, group, version, needed, progress)
     return found
+
+
+def of_lab(
+    environment: Environment, kubernetes: str, runtime: str, progress: Progress
+) -> dict[str, str]:
+    """The paths of the programs of a lab whose nodes have that container runtime.
+
+    Raises:
+        LabError: As `ensure` does.
+    """
+    found = ensure(environment, kubernetes, progress)
+    own = environment.source / "programs"
+    found |= {program.name: str(program) for program in own.iterdir()}
+    for group in GROUPS:
+        if group.name == RUNTIMES[runtime].group:
+            version = _only(environment, group)
+            found |= _ensure(environment, group, version, group.names, progress)
+    return found
+
+
+def _ensure(
+    environment: Environment, group: Group, version: str, needed: Sequence[str], progress: Progress
+) -> dict[str, str]:
+    """The paths of programs of one group; missing ones are built."""
+    present = {name: _find(environment, group, name, version) for name in needed}
+    if None in present.values():
+        built = environment.cache.binaries / f"{group.name}-{version}"
+        lock = environment.cache.builds_lock
+        with state.locked(lock, progress, "another command that builds programs"):
+            missing = [name for name in needed if not (built / name).exists()]
+            if missing:
+                _build(environment, group, version, missing, progress)
+        present = {name: path or str(built / name) for name, path in present.items()}
+    return {name: path for name, path in present.items() if path}
 
 
 def cdi_hook(environment: Environment, progress: Progress) -> Path:
@@ -226,22 +286,40 @@ def _build(
         # The compilers collect garbage late: a build takes 15 % less processor.
         "GOGC": environment.variables.get("GOGC", "400"),
     }
-    title = group.name if len(programs) == len(group.programs) else ", ".join(programs)
+    title = group.name if len(programs) == len(group.names) else ", ".join(programs)
+    of_go = [name for name in programs if name in group.programs]
     with progress.step(f"building {title} {version}", group.expected):
         # Nobody debugs these programs: without DWARF a build takes 17 % less processor.
         argv = ["nice", "-n", "10", go, "build", "-gcflags=all=-dwarf=false"]
-        argv += ["-ldflags", link_flags(group, version)]
-        argv += ["-o", _output(unfinished, programs), *(group.programs[name] for name in programs)]
-        result = subprocess.run(
-            argv, cwd=source, env=variables, capture_output=True, text=True, check=False
-        )
-        if result.returncode:
-            tail = "\n".join(result.stderr.strip().splitlines()[-20:])
-            raise LabError(f"{group.name} {version} does not build (in {source}):\n{tail}")
+        argv += ["-ldflags", link_flags(group, version), "-tags", group.tags]
+        argv += ["-o", _output(unfinished, of_go), *(group.programs[name] for name in of_go)]
+        commands = [argv] if of_go else []
+        for name in set(programs) & set(group.c_programs):
+            sources = _c_sources(go, source, variables, *group.c_programs[name])
+            commands.append(["gcc", "-std=c99", "-Os", "-static", "-o", f"{unfinished / name}"])
+            commands[-1] += map(str, sources)
+        for command in commands:
+            result = subprocess.run(
+                command, cwd=source, env=variables, capture_output=True, text=True, check=False
+            )
+            if result.returncode:
+                tail = "\n".join(result.stderr.strip().splitlines()[-20:])
+                raise LabError(f"{group.name} {version} does not build (in {source}):\n{tail}")
     target.mkdir(exist_ok=True)
     for name in programs:
         (unfinished / name).replace(target / name)
     unfinished.rmdir()
+
+
+def _c_sources(
+    go: str, source: Path, variables: Mapping[str, str], module: str, folder: str
+) -> list[Path]:
+    """The C sources in a directory of a Go module, which is downloaded."""
+    argv = [go, "mod", "download", "-json", module]
+    said = subprocess.run(
+        argv, cwd=source, env=variables, capture_output=True, text=True, check=True
+    )
+    return sorted((Path(json.loads(said.stdout)["Dir"]) / folder).glob("*.c"))
 
 
 def _output(folder: Path, programs: Sequence[str]) -> str:

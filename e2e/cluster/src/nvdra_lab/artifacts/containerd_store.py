@@ -14,7 +14,7 @@ from typing import IO, Any
 
 from nvdra_lab import subprocesses
 from nvdra_lab.errors import LabError
-from nvdra_lab.kubernetes.node import IMPORT, NAMESPACE
+from nvdra_lab.kubernetes.runtimes import CTR_IMPORT, CTR_NAMESPACE
 from nvdra_lab.layout import MachineDir
 from nvdra_lab.machines import processes
 
@@ -36,7 +36,7 @@ class ContainerdStore:
 
     def import_archive(self, archive: bytes | IO[bytes]) -> None:
         """Import an archive; layers that are there already need not be in it."""
-        subprocesses.run([*self._argv, *IMPORT, "-"], stdin=archive)
+        subprocesses.run([*self._argv, *CTR_IMPORT, "-"], stdin=archive)
 
     def link_layers(self, other: "ContainerdStore", chain: Sequence[str]) -> None:
         """Create the layers of an image that are missing, with the files of another node.
@@ -87,7 +87,7 @@ class ContainerdStore:
         return {line.split()[0] for line in lines}
 
     def _snapshots(self, *arguments: str) -> str:
-        return subprocesses.run([*self._argv, NAMESPACE, "snapshots", *arguments])
+        return subprocesses.run([*self._argv, CTR_NAMESPACE, "snapshots", *arguments])
 
 
 def written_directory(mount: dict[str, Any]) -> str:

@@ -2,17 +2,20 @@
 
 import dataclasses
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from nvdra_lab import state
+from nvdra_lab import state, subprocesses
 from nvdra_lab.artifacts import oci_archive, rootfs
 from nvdra_lab.artifacts.buildah import Buildah
 from nvdra_lab.artifacts.containerd_store import ContainerdStore
 from nvdra_lab.environment import Environment
 from nvdra_lab.errors import LabError
-from nvdra_lab.kubernetes.node import PAUSE_IMAGE, WORKLOAD_IMAGE
+from nvdra_lab.kubernetes.node import WORKLOAD_IMAGE
+from nvdra_lab.kubernetes.runtimes import PAUSE_IMAGE, RUNTIMES
+from nvdra_lab.layout import MachineDir
+from nvdra_lab.machines import processes
 from nvdra_lab.model import Lab
 from nvdra_lab.progress import Progress
 
@@ -54,18 +57,24 @@ def ensure_small(environment: Environment, progress: Progress) -> list[Path]:
 def load(
     environment: Environment, lab: Lab, programs: dict[str, str], file: Path, progress: Progress
 ) -> None:
-    """Import an archive into the containerd of every node.
+    """Import an archive into the container runtime of every node.
 
-    The first node unpacks the images, and the others link their files. An archive that is not of
-    OCI images only is unpacked by every node.
+    With containerd the first node unpacks the images, and the others link their files. An archive
+    that is not of OCI images only is unpacked by every node, and so is every one with CRI-O.
 
     Raises:
-        LabError: A node is down, or its containerd rejects the archive.
+        LabError: A node is down, or its runtime rejects the archive.
     """
     where = state.folder(environment, lab.name)
     if not file.is_file():
         raise LabError(f"{file}: there is no such archive")
     names = [node.name for node in lab.nodes]
+    runtime = RUNTIMES[lab.runtime]
+    if not runtime.has_linked_layers:
+        with progress.step(f"{file.name} into {', '.join(names)}"):
+            for name in names:
+                _import_by_command(where.machine(name), runtime.import_image(programs, str(file)))
+        return
     first, *others = [
         ContainerdStore(programs["ctr"], where.machine(node.name)) for node in lab.nodes
     ]
@@ -82,6 +91,13 @@ def load(
     with progress.step(f"{file.name} into {', '.join(names)}"), ThreadPoolExecutor(2) as threads:
         _import_whole(first, file)
         list(threads.map(add, others))
+
+
+def _import_by_command(folder: MachineDir, argv: Sequence[str]) -> None:
+    init = processes.init_pid(folder)
+    if init is None:
+        raise LabError(f"{folder.root.name} does not run; see: lab status")
+    subprocesses.run([*processes.enter_argv(init), *argv])
 
 
 def _import_whole(store: ContainerdStore, file: Path) -> None:

@@ -50,7 +50,7 @@ def write_lab(
             archives=tuple(map(str, archives)),
         )
         plans.append(node.machine(lab, member, where.machine(member.name), parts))
-        files[member.name] = identities.files[member.name] | node.files(lab, member)
+        files[member.name] = identities.files[member.name] | node.files(lab, member, programs)
     for plan in plans:
         _write_machine(where, plan, files[plan.name])
 

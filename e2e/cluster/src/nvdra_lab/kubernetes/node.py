@@ -1,4 +1,4 @@
-"""A node as a machine: its files, containerd and kubelet."""
+"""A node as a machine: its files, container runtime and kubelet."""
 
 import dataclasses
 import ipaddress
@@ -11,6 +11,7 @@ import yaml
 from nvdra_lab import layout, model
 from nvdra_lab.kubernetes import control_plane
 from nvdra_lab.kubernetes.pki import PKI
+from nvdra_lab.kubernetes.runtimes import RUNTIMES
 from nvdra_lab.layout import MachineDir
 from nvdra_lab.machines.machine_spec import (
     Bind,
@@ -25,17 +26,10 @@ from nvdra_lab.machines.machine_spec import (
 )
 from nvdra_lab.model import Lab, Node
 
-CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
-PAUSE_IMAGE = "docker.io/nvdra/pause:1"
 WORKLOAD_IMAGE = "docker.io/nvdra/workload:1"
 WORKLOAD_ALIAS = (
     "docker.io/library/debian:12-slim"  # manifests use an image that any cluster can pull
 )
-CNI_PROGRAMS = "/usr/lib/cni"  # of Debian's containernetworking-plugins
-RUNC = "/usr/sbin/runc"  # Debian's, also if PATH has another one
-NAMESPACE = "--namespace=k8s.io"  # of the kubelet's images, as an argument of ctr
-IMPORT = (NAMESPACE, "images", "import")
-TAG = (NAMESPACE, "images", "tag", "--force")
 START_TIMEOUT_S = 60.0
 
 
@@ -59,8 +53,9 @@ class Parts:
 
 
 def machine(lab: Lab, node: Node, folder: MachineDir, parts: Parts) -> Machine:
-    """A node's machine: mounts, containerd, simulated hardware, images, kubelet."""
+    """A node's machine: mounts, container runtime, simulated hardware, images, kubelet."""
     programs = parts.programs
+    runtime = RUNTIMES[lab.runtime]
     hardware = (parts.python, "-m", "nvdra_lab.machines.hardware", str(lab.profile), node.name)
     steps: list[Step] = [
         Cgroup(layout.cgroup(lab.name, node.name)),
@@ -69,21 +64,22 @@ def machine(lab: Lab, node: Node, folder: MachineDir, parts: Parts) -> Machine:
         Bind(str(folder.run), "/run"),
         Bind(str(folder.var_lib), "/var/lib"),  # last: it hides the sources of the other mounts
         Devices("/dev"),
-        Start("containerd", (programs["containerd"],)),
+        Start(runtime.name, runtime.start(programs)),
         Run("hardware", hardware),
-        WaitSocket("containerd", CONTAINERD_SOCKET, START_TIMEOUT_S),
-        *(Run("images", (programs["ctr"], *IMPORT, archive)) for archive in parts.archives),
-        Run("images", (programs["ctr"], *TAG, WORKLOAD_IMAGE, WORKLOAD_ALIAS)),
+        WaitSocket(runtime.name, runtime.socket, START_TIMEOUT_S),
+        *(Run("images", runtime.import_image(programs, archive)) for archive in parts.archives),
+        Run("images", runtime.tag_image(programs, WORKLOAD_IMAGE, WORKLOAD_ALIAS)),
         control_plane.ready(lab, "kube-apiserver"),
         Start("kubelet", (programs["kubelet"], *kubelet_flags(node))),
     ]
     return Machine(node.name, dict(parts.environment), tuple(steps), dict(parts.login))
 
 
-def files(lab: Lab, node: Node) -> dict[str, bytes]:
+def files(lab: Lab, node: Node, programs: Mapping[str, str]) -> dict[str, bytes]:
     """The configuration files of a node, by path; keys come from `pki`."""
+    of_runtime = RUNTIMES[lab.runtime].files(programs)
     return {
-        "/etc/containerd/config.toml": containerd_config().encode(),
+        **{path: content.encode() for path, content in of_runtime.items()},
         "/etc/cni/net.d/10-lab.conflist": json.dumps(
             cni_config(node, lab.pod_addresses), indent=1
         ).encode(),
@@ -123,7 +119,7 @@ def kubelet_config(lab: Lab, node: Node) -> dict[str, Any]:
         "authorization": {"mode": "Webhook"},
         "tlsCertFile": f"{PKI}/kubelet.crt",
         "tlsPrivateKeyFile": f"{PKI}/kubelet.key",
-        "containerRuntimeEndpoint": f"unix://{CONTAINERD_SOCKET}",
+        "containerRuntimeEndpoint": f"unix://{RUNTIMES[lab.runtime].socket}",
         "clusterDNS": [lab.network.dns_service],
         "clusterDomain": "cluster.local",
         "resolvConf": "/etc/kubernetes/resolv.conf",
@@ -144,47 +140,6 @@ def kubelet_config(lab: Lab, node: Node) -> dict[str, Any]:
         },
         "featureGates": lab.gates,
     }
-
-
-def containerd_config() -> str:
-    """Containerd with its default paths and CDI; the same on every node.
-
-    `restrict_oom_score_adj`: in a container the score cannot be lowered. The defaults of the `opt`
-    directory and of NRI are in /opt, which belongs to the host.
-    """
-    return f"""\
-version = 3
-disabled_plugins = [
-  "io.containerd.nri.v1.nri",
-  "io.containerd.snapshotter.v1.blockfile",
-  "io.containerd.snapshotter.v1.btrfs",
-  "io.containerd.snapshotter.v1.devmapper",
-  "io.containerd.snapshotter.v1.erofs",
-  "io.containerd.snapshotter.v1.zfs",
-]
-
-[plugins."io.containerd.internal.v1.opt"]
-  path = "/var/lib/containerd/opt"
-
-[plugins."io.containerd.cri.v1.images".pinned_images]
-  sandbox = "{PAUSE_IMAGE}"
-
-[plugins."io.containerd.cri.v1.runtime"]
-  enable_cdi = true
-  cdi_spec_dirs = ["/etc/cdi", "/var/run/cdi"]
-  restrict_oom_score_adj = true
-
-  [plugins."io.containerd.cri.v1.runtime".cni]
-    bin_dirs = ["{CNI_PROGRAMS}"]
-    conf_dir = "/etc/cni/net.d"
-
-  [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
-    runtime_type = "io.containerd.runc.v2"
-
-    [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
-      BinaryName = "{RUNC}"
-      SystemdCgroup = false
-"""
 
 
 def cni_config(node: Node, addresses: int | None) -> dict[str, Any]:

@@ -5,7 +5,8 @@ from pathlib import Path
 
 from nvdra_lab.environment import Environment
 from nvdra_lab.errors import LabError
-from nvdra_lab.kubernetes.node import CNI_PROGRAMS, RUNC
+from nvdra_lab.kubernetes.runtimes import CNI_PROGRAMS, RUNC, RUNTIMES
+from nvdra_lab.versions import DEFAULT_RUNTIME
 
 # Program or file → the Debian package it comes with.
 PACKAGES = {
@@ -22,8 +23,12 @@ PACKAGES = {
 HIDDEN = ("/run", "/var/lib", "/var/log", "/dev")
 
 
-def check(environment: Environment) -> None:
+def check(environment: Environment, runtime: str = DEFAULT_RUNTIME) -> None:
     """Check that a local lab can run here.
+
+    Args:
+        environment: The environment of this process.
+        runtime: The name of the nodes' container runtime.
 
     Raises:
         LabError: Not root, a package is missing, or our files are where nodes have theirs.
@@ -38,12 +43,13 @@ def check(environment: Environment) -> None:
             raise LabError(
                 f"{path} lies below {hiding}, which every node replaces with its own: move it"
             )
-    missing = missing_packages(environment)
+    missing = missing_packages(environment, runtime)
     if missing:
         raise LabError(f"packages are missing: apt-get install {' '.join(missing)}")
 
 
-def missing_packages(environment: Environment) -> list[str]:
+def missing_packages(environment: Environment, runtime: str = DEFAULT_RUNTIME) -> list[str]:
     """The Debian packages to install, in a stable order."""
     path = f"{environment.path}:/usr/local/sbin:/usr/sbin:/sbin"
-    return [name for program, name in PACKAGES.items() if shutil.which(program, path=path) is None]
+    packages = {**PACKAGES, **RUNTIMES[runtime].packages}
+    return [name for program, name in packages.items() if shutil.which(program, path=path) is None]

@@ -39,6 +39,7 @@ class LabRequest:
     has_ipv6: bool = False
     has_audit_log: bool = False
     pod_addresses: int | None = None
+    runtime: str = versions.DEFAULT_RUNTIME
 
 
 def up(environment: Environment, request: LabRequest, progress: Progress) -> Lab:
@@ -48,10 +49,10 @@ def up(environment: Environment, request: LabRequest, progress: Progress) -> Lab
         LabError: The failure, with the end of the log and the path of the whole log.
     """
     kubernetes = versions.resolve(request.kube, binaries.releases(environment, "kubernetes"))
-    requirements.check(environment)
+    requirements.check(environment, request.runtime)
     _check(request, kubernetes)
     inotify.check(request.node_count)
-    programs = binaries.ensure(environment, kubernetes, progress)
+    programs = binaries.of_lab(environment, kubernetes, request.runtime, progress)
     archives = images.ensure_small(environment, progress)
     with progress.step("the simulated driver"):
         hardware.compile_programs()
@@ -176,6 +177,7 @@ def _planned(request: LabRequest, index: int, kubernetes: str) -> Lab:
         has_ipv6=request.has_ipv6,
         has_audit_log=request.has_audit_log,
         pod_addresses=request.pod_addresses,
+        runtime=request.runtime,
     )
 
 

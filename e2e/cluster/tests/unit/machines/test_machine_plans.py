@@ -1,4 +1,3 @@
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -6,6 +5,7 @@ import yaml
 from nvdra_lab import model
 from nvdra_lab.errors import LabError
 from nvdra_lab.kubernetes import control_plane, node, pki
+from nvdra_lab.kubernetes.runtimes import RUNTIMES
 from nvdra_lab.layout import CONTROL_PLANE, LabDir
 from nvdra_lab.machines import machine_spec
 
@@ -22,6 +22,9 @@ PROGRAMS = {
         "containerd",
         "ctr",
         "kubelet",
+        "crio",
+        "pinns",
+        "runc-in-container",
     )
 }
 PARTS = node.Parts(PROGRAMS, {"PATH": "/bin"}, {"LD": "x"}, "/bin/python", ("/cache/pause.tar",))
@@ -33,6 +36,10 @@ def node_plan() -> machine_spec.Machine:
 
 def control_plane_plan(lab: model.Lab = LAB) -> machine_spec.Machine:
     return control_plane.machine(lab, WHERE.machine(CONTROL_PLANE), PROGRAMS, {"PATH": "/bin"})
+
+
+def with_runtime(name: str) -> model.Lab:
+    return model.plan("lab", 1, 2, "dgx-h100", "1.36.3", {}, runtime=name)
 
 
 def starts(plan: machine_spec.Machine) -> list[str]:
@@ -60,10 +67,16 @@ def test_the_folders_of_all_mounts_are_reachable_when_they_are_mounted() -> None
                 assert not any(Path(step.upper).is_relative_to(path) for path in hidden), step
 
 
-def test_a_kubelet_starts_after_its_hardware_its_runtime_and_the_api_server() -> None:
-    kinds = [getattr(step, "name", "") for step in node_plan().steps]
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_a_kubelet_starts_after_its_hardware_its_runtime_and_the_api_server(runtime: str) -> None:
+    lab = with_runtime(runtime)
+    plan = node.machine(lab, lab.nodes[0], WHERE.machine("node-1"), PARTS)
+    kinds = [getattr(step, "name", "") for step in plan.steps]
     kubelet = kinds.index("kubelet")
-    assert {"hardware", "containerd", "images", "kube-apiserver"} <= set(kinds[:kubelet])
+    assert {"hardware", runtime, "images", "kube-apiserver"} <= set(kinds[:kubelet])
+    config = yaml.safe_load(node.files(lab, lab.nodes[0], PROGRAMS)["/var/lib/kubelet/config.yaml"])
+    (waited,) = (step for step in plan.steps if isinstance(step, machine_spec.WaitSocket))
+    assert config["containerRuntimeEndpoint"] == f"unix://{waited.path}"
 
 
 def test_the_control_plane_starts_in_the_order_of_its_needs() -> None:
@@ -144,17 +157,6 @@ def test_every_node_is_labelled_as_one_with_gpus() -> None:
     assert given["node-labels"] == "nvidia.com/gpu.present=true"
 
 
-def test_containerd_reads_cdi_specs_and_runs_debians_runc() -> None:
-    config = tomllib.loads(node.containerd_config())
-    runtime = config["plugins"]["io.containerd.cri.v1.runtime"]
-    assert runtime["enable_cdi"] is True
-    assert runtime["cdi_spec_dirs"] == ["/etc/cdi", "/var/run/cdi"]
-    options = runtime["containerd"]["runtimes"]["runc"]["options"]
-    assert options["BinaryName"] == "/usr/sbin/runc"
-    images = config["plugins"]["io.containerd.cri.v1.images"]
-    assert images["pinned_images"]["sandbox"].startswith("docker.io/")
-
-
 def test_pods_of_a_node_get_addresses_of_the_nodes_range() -> None:
     (ptp, _) = node.cni_config(LAB.nodes[1], None)["plugins"]
     assert ptp["ipam"]["ranges"] == [[{"subnet": "10.129.2.0/24"}]]
@@ -175,7 +177,9 @@ def test_a_number_of_addresses_that_no_node_can_have_is_refused(count: int) -> N
         model.plan("lab", 1, 2, "dgx-h100", "1.36.3", {}, pod_addresses=count)
 
 
-def test_every_configuration_file_lies_in_a_folder_of_the_nodes_own() -> None:
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_every_configuration_file_lies_in_a_folder_of_the_nodes_own(runtime: str) -> None:
     folder = WHERE.machine("node-1")
-    for path in node.files(LAB, LAB.nodes[0]):
+    lab = with_runtime(runtime)
+    for path in node.files(lab, lab.nodes[0], PROGRAMS):
         assert folder.on_host(path).is_relative_to(folder.root)

@@ -1,0 +1,8 @@
+//go:build tools
+
+// Package binaries names the commands that go.mod pins.
+package binaries
+
+import (
+	_ "github.com/cri-o/cri-o/cmd/crio"
+)
