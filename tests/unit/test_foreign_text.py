@@ -33,8 +33,7 @@ EXCUSED = {
         "dependency, and the depth, infinite numbers and digits are errors of one line"
     ),
     ("nvdra_cdi/encoding/yaml_nodes.py", "yaml.parse"): "events, with bounds of bytes and depth",
-    ("nvdra_migrate/values_file.py", "yaml.parse"): "events, which are counted",
-    ("nvdra_migrate/values_file.py", "yaml.load"): "of a text whose events were counted",
+    ("nvdra_migrate/values_text.py", "yaml.parse"): "events, which are counted",
     ("nvdra_webhook/admission/review.py", "msgspec.json.Decoder"): (
         "a body of at most 3 MiB; depth, numbers and Unicode are errors that it catches"
     ),

@@ -1,5 +1,6 @@
 """`nvdra-migrate` and the charts agree about every value of the reference's chart."""
 
+import json
 import re
 import subprocess
 from collections.abc import Callable
@@ -7,10 +8,11 @@ from typing import Any
 
 import pytest
 from nvdra_api.gates import KNOWN_FEATURES, UNAVAILABLE_FEATURES
-from nvdra_migrate import chart_variables, rules
+from nvdra_migrate import chart_variables, rules, wrapped_values
 from nvdra_migrate.migration import migrate
 from nvdra_migrate.reference_values import REFERENCE_VALUES
 from nvdra_testing import yaml_documents
+from nvdra_testing.charts import CHARTS
 
 Objects = dict[str, dict[str, Any]]
 Template = Callable[..., subprocess.CompletedProcess[str]]
@@ -197,3 +199,8 @@ def test_the_features_that_are_absent_are_those_of_the_plugin() -> None:
         if not migrate({"featureGates": {str(gate): True}}).is_complete
     }
     assert absent == UNAVAILABLE_FEATURES
+
+
+def test_the_globals_that_are_named_beside_a_dependency_are_those_of_the_chart() -> None:
+    schema = json.loads((CHARTS / "nvdra" / "values.schema.json").read_text())
+    assert set(schema["properties"]["global"]["properties"]) == wrapped_values.NVDRA_GLOBALS

@@ -28,15 +28,15 @@ class Migration:
         return all(each.status is not Status.NOT_CARRIED for each in self.outcomes)
 
 
-def migrate(values: Values) -> Migration:
+def migrate(values: Values, around: Iterable[Outcome] = ()) -> Migration:
     """Carry every value that has a place in the chart nvdra.
 
     Args:
-        values: A values file of the reference's chart, as parsed. It need not be complete.
+        values: Values of the reference's chart. They need not be complete.
+        around: What became of what was around them in their file.
     """
-    outcomes = tuple(
-        outcome for path, value in _found(values) for outcome in _outcomes(path, value, values)
-    )
+    own = (outcome for path, value in _found(values) for outcome in _outcomes(path, value, values))
+    outcomes = (*around, *own)
     carried: dict[str, Any] = {}
     for outcome in outcomes:
         for place, value in outcome.settings.items():

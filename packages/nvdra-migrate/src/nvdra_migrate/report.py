@@ -1,7 +1,7 @@
 """What was carried and what not: a table for people, JSON for programs. Pure."""
 
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from nvdra_migrate.migration import Migration
@@ -72,10 +72,16 @@ def _summary(migration: Migration, *, shows_all: bool) -> str:
     return text if shows_all else f"{text} --all lists every value."
 
 
-def document(migration: Migration) -> dict[str, Any]:
-    """The same for programs: `values` and `outcomes`."""
+def document(migration: Migration, sources: Sequence[str]) -> dict[str, Any]:
+    """The same for programs: `values` and `outcomes`.
+
+    Args:
+        migration: The result.
+        sources: The part of each file that was read.
+    """
     return {
-        "values": _plain(migration.values),
+        "sources": list(sources),
+        "values": migration.values,
         "complete": migration.is_complete,
         "outcomes": [
             {
@@ -88,12 +94,3 @@ def document(migration: Migration) -> dict[str, Any]:
             for each in migration.outcomes
         ],
     }
-
-
-def _plain(value: Any) -> Any:
-    """The value with texts in place of what YAML has and JSON does not, such as dates."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
-    return value if isinstance(value, str | int | float | None) else str(value)

@@ -58,46 +58,126 @@ ALIASES = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("text", "reason"),
     [
-        "- a list\n",
-        "a: [\n",
-        "\x07",
-        ALIASES,
-        ALIASES.replace("[*", "{<<: [*").replace("]", "]}").replace("{<<: [x", "[x"),
-        "a: &a [*a]\n",
-        "a: " + "[" * 5000 + "]" * 5000,
-        "a: " + "{b: " * 5000 + "}" * 5000,
-        "a:\n" + "".join(f"{' ' * depth}- \n" for depth in range(200)),
-        "a: " + "9" * 5000,
-        "a: 0x" + "f" * 500_000,
-        "a: 2026-13-45\n",
-        'a: "\\ud800"\n',
-        '"\\udfff": 1\n',
-        "a: !!python/object/apply:os.system [ls]\n",
-        "x" * (2 << 20),
+        ("- a list\n", "a map, not list"),
+        ("a list\n", "a map, not str"),
+        ("a: [\n", "while parsing"),
+        ("\x07", "control characters are not allowed"),
+        (ALIASES, "more than 100000 values"),
+        (
+            ALIASES.replace("[*", "{<<: [*").replace("]", "]}").replace("{<<: [x", "[x"),
+            "while parsing",
+        ),
+        ("a: &a [*a]\n", "stands for nothing complete"),
+        ("a: " + "[" * 5000 + "]" * 5000, "more than 64 levels"),
+        ("a: " + "{b: " * 5000 + "}" * 5000, "more than 64 levels"),
+        ("a:\n" + "".join(f"{' ' * depth}- \n" for depth in range(200)), "more than 64 levels"),
+        ("a: " + "9" * 5000, "more than 4300 digits"),
+        ("a: 0x" + "f" * 500_000, "more than 4300 digits"),
+        ('a: "\\ud800"\n', "invalid Unicode"),
+        ("a: !!python/object/apply:os.system [ls]\n", "has no meaning"),
+        ("x" * (2 << 20), "more than 1048576 bytes"),
+        ("apiVersion: v1\nkind: Secret\n", "no values of the chart"),
     ],
 )
 def test_a_file_that_holds_no_values_is_an_error_of_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, reason: str
 ) -> None:
     old = tmp_path / "old.yaml"
     old.write_text(text)
-    assert run(["values", str(old)]) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err.startswith(f"error: {old}: ")
-    assert err.count("\n") == 1
+    for more in ((), ("--json",)):
+        assert run(["values", *more, str(old)]) == 2
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert err.startswith(f"error: {old}: ")
+        assert reason in err
+        assert err.count("\n") == 1
 
 
-def test_what_json_does_not_have_is_a_text_in_it(
+def test_a_file_that_is_no_text_is_an_error_of_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     old = tmp_path / "old.yaml"
-    old.write_text("resourceApiVersion: 2026-01-01\nselector: {2026-01-02: {x}}\n")
-    assert run(["values", "--json", str(old)]) == 1
-    told = json.loads(capsys.readouterr().out)
-    assert told["values"] == {"global": {"resourceApiVersion": "2026-01-01"}}
+    old.write_bytes(b"\x00\xff\x00")
+    assert run(["values", str(old)]) == 2
+    assert "codec can't decode" in capsys.readouterr().err
+
+
+RELEASE = """\
+apiVersion: helm.toolkit.fluxcd.io/v2
+kind: HelmRelease
+metadata: {name: NAME, namespace: gpu}
+spec:
+  chart: {spec: {chart: nvidia-dra-driver-gpu}}
+  values: {logVerbosity: 6}
+"""
+
+
+def test_the_part_that_was_read_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old = tmp_path / "release.yaml"
+    old.write_text(RELEASE)
+    assert run(["values", str(old)]) == 0
+    out, err = capsys.readouterr()
+    assert yaml.safe_load(out) == {"global": {"logVerbosity": 6}}
+    assert err.startswith(f"Read HelmRelease/gpu/NAME:spec.values of {old}\n\n1 carried")
+    assert run(["values", "--json", str(old)]) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["sources"] == ["HelmRelease/gpu/NAME:spec.values"]
+    assert err == ""
+
+
+def test_of_several_parts_one_is_chosen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    old = tmp_path / "releases.yaml"
+    old.write_text(RELEASE + "---\n" + RELEASE.replace("NAME", "my dra").replace("6", "7"))
+    assert run(["values", str(old)]) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        f"error: {old}: 2 parts of it have values of the chart: choose one with --at",
+        "  --at HelmRelease/gpu/NAME:spec.values",
+        "  --at 'HelmRelease/gpu/my dra:spec.values'",
+    ]
+    assert run(["values", "--at", "HelmRelease/gpu/my dra:spec.values", str(old)]) == 0
+    assert yaml.safe_load(capsys.readouterr().out) == {"global": {"logVerbosity": 7}}
+
+
+def test_files_are_joined_before_defaults_are_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    below, above = tmp_path / "below.yaml", tmp_path / "above.yaml"
+    below.write_text("{logVerbosity: 7, image: {pullPolicy: Always}}")
+    above.write_text(RELEASE.replace("6", "4"))  # the reference's default
+    assert run(["values", "--at", "HelmRelease/gpu/NAME:spec.values", str(below), str(above)]) == 0
+    out, err = capsys.readouterr()
+    assert yaml.safe_load(out) == {"global": {"imagePullPolicy": "Always"}}
+    assert "1 carried, 1 not needed" in err
+    assert run(["values", str(above), str(below)]) == 0
+    assert yaml.safe_load(capsys.readouterr().out)["global"]["logVerbosity"] == 7
+
+
+def test_dates_and_keys_are_texts_as_in_helm(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old = tmp_path / "old.yaml"
+    old.write_text(
+        "resourceApiVersion: 2026-13-01\n"
+        "kubeletPlugin: {podAnnotations: {at: 2026-08-01T10:00:00Z, 1: 1:30}}\n"
+    )
+    annotations = {"at": "2026-08-01T10:00:00Z", "1": "1:30"}
+    values = {
+        "global": {"resourceApiVersion": "2026-13-01"},
+        **{
+            plugin: {"kubeletPlugin": {"podAnnotations": annotations}}
+            for plugin in ("nvdra-gpu-plugin", "nvdra-cd-plugin")
+        },
+    }
+    assert run(["values", "--json", str(old)]) == 0
+    assert json.loads(capsys.readouterr().out)["values"] == values
+    assert run(["values", str(old)]) == 0
+    out = capsys.readouterr().out
+    assert yaml.safe_load(out) == values
+    assert "&" not in out
 
 
 def test_a_variable_whose_name_is_no_text_is_carried_as_it_is(
@@ -127,5 +207,5 @@ def test_it_runs_as_a_module_and_loads_no_framework() -> None:
     assert done.stdout == "{}\n0 []\n"
     module = [sys.executable, "-m", "nvdra_migrate", "values", "--help"]
     help_page = subprocess.run(module, capture_output=True, text=True, check=True).stdout
-    for word in ("examples:", "crds.install=always", "Exit status"):
+    for word in ("examples:", "--at PLACE", "crds.install=always", "Exit status"):
         assert word in help_page
