@@ -1,4 +1,4 @@
-"""The values file that `nvdra-migrate` reads."""
+"""The files that `nvdra-migrate` reads."""
 
 import json
 import sys
@@ -46,11 +46,47 @@ _SMALL: Final = {
     "webhook": {"enabled": True, "replicas": 2},
     "kubeletPlugin": {"containers": {"gpus": {"env": [{"name": "A", "value": "b"}]}}},
 }
+_CHART: Final = "nvidia-dra-driver-gpu"
+_OBJECT: Final = {"apiVersion": "v1", "metadata": {"name": "dra", "namespace": "gpu"}}
+_WRAPPED: Final = (
+    {
+        **_OBJECT,
+        "kind": "HelmRelease",
+        "spec": {
+            "chart": {"spec": {"chart": _CHART}},
+            "valuesFrom": [{"kind": "ConfigMap", "name": "a"}],
+            "values": _SMALL,
+        },
+    },
+    {
+        **_OBJECT,
+        "kind": "Application",
+        "spec": {
+            "source": {
+                "repoURL": "a",
+                "chart": _CHART,
+                "helm": {
+                    "values": json.dumps(_SMALL),
+                    "parameters": [{"name": "controller.tolerations[0].key", "value": "{a,b}"}],
+                    "valueFiles": ["a"],
+                },
+            }
+        },
+    },
+    {
+        **_OBJECT,
+        "apiVersion": "helm.cattle.io/v1",
+        "kind": "HelmChart",
+        "spec": {"chart": _CHART, "valuesContent": json.dumps(_SMALL), "set": {"a.b": 1}},
+    },
+    {"releases": [{"name": "a", "chart": _CHART, "values": [_SMALL, "b"], "set": []}]},
+    {"global": {"imageRegistry": "a"}, "charts": {_CHART: {"enabled": True, **_SMALL}}},
+)
 
 TARGETS: Final = (
     function_target.target(
         migrated_values,
-        documents.yaml_texts([_SMALL, _SMALL, _VALUES]),
+        documents.yaml_texts([_SMALL, _SMALL, _VALUES, *_WRAPPED]),
         [json.dumps(_VALUES).encode(), json.dumps(_SMALL).encode()],
     ),
 )
