@@ -211,6 +211,7 @@ def run_apiserver(
     runtime_config: str = "",
     feature_gates: str = "",
     etcd_flags: Sequence[str] = NO_FSYNC,
+    flags: Sequence[str] = (),
 ) -> Iterator[ApiServer]:
     """Run an API server below `directory` until the block is left.
 
@@ -220,6 +221,7 @@ def run_apiserver(
         runtime_config: API versions to serve, such as `resource.k8s.io/v1=false`.
         feature_gates: `A=true,B=false`.
         etcd_flags: Additional flags of etcd.
+        flags: Additional flags of the API server.
 
     The programs come from where `lab` finds them: KUBEBUILDER_ASSETS, the cache, PATH.
     """
@@ -229,6 +231,7 @@ def run_apiserver(
     server.argv = [
         paths["kube-apiserver"],
         *_flags(server, etcd_url, runtime_config, feature_gates),
+        *flags,
     ]
     etcd = _start_process(etcd_argv, directory / "etcd.log")
     try:
