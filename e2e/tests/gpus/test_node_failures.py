@@ -255,19 +255,20 @@ def test_a_gpu_is_reset_while_the_plugin_has_released_nvml(idle: Cluster, pods: 
 
 @contextmanager
 def hung_runtime(command: Sequence[str]) -> Iterator[None]:
-    """The shim of the container that runs this command is stopped, so nobody can end it.
+    """The parent of the container that runs this command is stopped, so that it cannot end.
 
-    A forced deletion leaves a container two seconds, whatever the pod says, and then kills it.
+    That is containerd's shim, or the conmon of CRI-O. A forced deletion leaves a container two
+    seconds, whatever the pod says, and then kills it.
     """
     text = "".join(f"{word} " for word in command)
     (process,) = (pid for pid in lab_command.processes() if lab_command.command_line(pid) == text)
-    shim = int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
-    assert "containerd-shim" in lab_command.command_line(shim)
-    os.kill(shim, signal.SIGSTOP)
+    parent = int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+    assert any(name in lab_command.command_line(parent) for name in ("containerd-shim", "conmon"))
+    os.kill(parent, signal.SIGSTOP)
     try:
         yield
     finally:
-        os.kill(shim, signal.SIGCONT)
+        os.kill(parent, signal.SIGCONT)
 
 
 @contextmanager
