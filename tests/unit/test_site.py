@@ -40,6 +40,8 @@ def test_every_quickstart_is_shown_on_a_page_of_tasks_or_named_there() -> None:
     files = {path.name for path in ROOT.glob("e2e/quickstarts/*.yaml")}
     assert shown <= files
     assert files - shown == {"6-a-gpu-that-no-node-has.yaml"}, "manifest 6 is told in words"
+    workloads = {path.name for path in ROOT.glob("e2e/workloads/*.yaml")}
+    assert set(re.findall(r'--8<-- "e2e/workloads/([^"]+)"', text)) == workloads
 
 
 def test_every_page_has_its_place() -> None:
