@@ -1,8 +1,8 @@
-"""Writes the tables of values in charts/README.md: `python charts/document_values.py`.
+"""Writes the tables of values in README files: `python charts/document_values.py`.
 
 The values.yaml of each chart is what is read, its comments are the descriptions. Every chart has
-one block `<!-- values: X -->` … `<!-- end -->` there. A test fails when the README says something
-else.
+one block `<!-- values: X -->` … `<!-- end -->` in charts/README.md, and one in the README of its
+own, which its package contains. A test fails when one of them says something else.
 """
 
 import json
@@ -74,25 +74,33 @@ def table(chart: str) -> str:
     return "\n".join(["| Value | Default | What it is |", "|---|---|---|", *body])
 
 
-def documented(readme: str) -> str:
-    """The README with the table of every chart made anew.
+def pages() -> dict[Path, list[str]]:
+    """Each README with tables, and the charts whose tables it has."""
+    charts = sorted(file.parent for file in CHARTS.glob("**/values.yaml"))
+    own = {chart / "README.md": [chart.name] for chart in charts}
+    return {README: sorted(chart.name for chart in charts), **own}
+
+
+def documented(page: Path, charts: list[str]) -> str:
+    """The text of a README with the table of every chart made anew.
 
     Raises:
         ValueError: A chart has no block or several, or a block names no chart.
     """
-    charts = sorted(file.parent.name for file in CHARTS.glob("**/values.yaml"))
+    readme = page.read_text()
     blocks = sorted(found[2] for found in BLOCK.finditer(readme))
     # A block without its end reaches to the end of the next one, whose chart is then missing here.
     if blocks != charts:
         raise ValueError(
-            f"{README.name}: one block <!-- values: X --> … <!-- end --> is needed for each of "
-            f"{', '.join(charts)}; found: {', '.join(blocks) or 'none'}"
+            f"{page.relative_to(CHARTS)}: one block <!-- values: X --> … <!-- end --> is needed "
+            f"for each of {', '.join(charts)}; found: {', '.join(blocks) or 'none'}"
         )
     return BLOCK.sub(lambda found: f"{found[1]}{table(found[2])}\n{found[3]}", readme)
 
 
 if __name__ == "__main__":
     try:
-        README.write_text(documented(README.read_text()))
+        for page, text in [(page, documented(page, charts)) for page, charts in pages().items()]:
+            page.write_text(text)
     except ValueError as wrong:
         sys.exit(str(wrong))

@@ -13,7 +13,8 @@ commits, because tags do not travel with every copy of the repository, and opens
 What a package depends on is released with it. `nvdra` releases the umbrella chart, which names the
 charts that were tested together.
 
-The artifacts are built from a checkout of the tag and written to dist/.
+The artifacts are built from a checkout of the tag and written to dist/. With --repository and
+--registry they say where they are published (scripts/publication.py).
 """
 
 import argparse
@@ -168,9 +169,20 @@ def annotated(chart: str, package: str, version: Version) -> str:
 
 
 def release(
-    packages: Sequence[str], wanted: str, artifacts: list[str], repository: Path
+    packages: Sequence[str],
+    wanted: str,
+    artifacts: list[str],
+    repository: Path,
+    where: Sequence[str] = (),
 ) -> dict[str, Version]:
     """Make the releases, in the order of the dependencies; package → version.
+
+    Args:
+        packages: What to release.
+        wanted: `major`, `minor`, `patch` or a version.
+        artifacts: What to build of it, from `ARTIFACTS`.
+        repository: Where everything is.
+        where: Options of scripts/publication.py, if the artifacts say where they are published.
 
     Raises:
         ReleaseError: Nothing was changed.
@@ -197,7 +209,7 @@ def release(
         tag = f"{package}-v{version}"
         print(f"✓ {tag} is {commits[package][:10]}", flush=True)
         if artifacts:
-            build(package, version, tag, artifacts, repository)
+            build(package, version, tag, artifacts, repository, where)
     return versions
 
 
@@ -248,7 +260,12 @@ def siblings(package: str, repository: Path) -> set[str]:
 
 
 def build(
-    package: str, version: Version, commit: str, artifacts: list[str], repository: Path
+    package: str,
+    version: Version,
+    commit: str,
+    artifacts: list[str],
+    repository: Path,
+    where: Sequence[str] = (),
 ) -> list[Path]:
     """Build the artifacts of a version from its commit and write them to dist/."""
     dist = repository / "dist"
@@ -258,6 +275,8 @@ def build(
         tree = Path(folder) / "tree"
         _git(repository, "worktree", "add", "--quiet", "--detach", str(tree), commit)
         try:
+            if where:
+                run([sys.executable, "-m", "scripts.publication", commit, *where], tree)
             if "wheel" in artifacts and package != UMBRELLA:
                 made += _build_wheel(package, version, tree, dist)
             if "image" in artifacts and (tree / "packages" / package / "Dockerfile").exists():
@@ -463,13 +482,23 @@ def main() -> int:
         default="",
         help=f"what to build of it into dist/, from {','.join(ARTIFACTS)} (default: nothing)",
     )
+    parser.add_argument(
+        "--repository", default="", help="web page of the repository, which the artifacts name"
+    )
+    parser.add_argument(
+        "--registry", default="", help="where images are published, HOST/OWNER, which charts name"
+    )
     arguments = parser.parse_args()
+    if bool(arguments.repository) != bool(arguments.registry):
+        parser.error("--repository and --registry are given together, or neither")
+    named = (f"--repository={arguments.repository}", f"--registry={arguments.registry}")
+    where = named if arguments.repository else ()
     artifacts = [name for name in arguments.artifacts.split(",") if name]
     unknown = sorted(set(artifacts) - set(ARTIFACTS))
     if unknown:
         parser.error(f"--artifacts: {', '.join(unknown)} is none of {', '.join(ARTIFACTS)}")
     try:
-        release(arguments.packages, arguments.version, artifacts, REPOSITORY)
+        release(arguments.packages, arguments.version, artifacts, REPOSITORY, where)
     except ReleaseError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

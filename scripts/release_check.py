@@ -178,15 +178,28 @@ def _row_problems(repository: Path) -> Iterator[str]:
             )
 
 
+def publication_problems(repository: Path) -> list[str]:
+    """What a tree that says where it is published says wrongly, each with what to do."""
+    return [
+        f"{page.relative_to(repository)}: it would be published with a false sentence, "
+        f"{found[0].strip()!r}: say where things are published"
+        for pattern in ("packages/*/README.md", "charts/nvdra/**/README.md")
+        for page in sorted(repository.glob(pattern))
+        for found in re.finditer(r"[^.:]*\bpublished\s+yet", page.read_text())
+    ]
+
+
 def rehearsal() -> tuple[dict[str, str], list[str]]:
     """Release everything in a clone: what would be released, and what stands against it."""
     with tempfile.TemporaryDirectory(prefix="nvdra-release-") as folder:
         try:
             release.check_clean(REPOSITORY)
             clone, made = release_rehearsal.rehearse(Path(folder))
+            released = [*tree_problems(clone), *matrix_problems(clone)]
+            release_rehearsal.publish(clone, made)
         except ReleaseError as error:
             return {}, [f"the rehearsal: {error}"]
-        released = [*tree_problems(clone), *matrix_problems(clone)]
+        released += publication_problems(clone)
         release_rehearsal.checkout_next(clone)
         after = [*tree_problems(clone), *matrix_problems(clone)]
     versions = {package: str(version) for package, version in made.items()}

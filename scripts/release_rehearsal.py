@@ -10,10 +10,12 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from scripts import release, release_plan
+from scripts import publication, release, release_plan
 from scripts.release import REPOSITORY, ReleaseError, Version
 
 AUTHOR = (("user.name", "Rehearsal"), ("user.email", "rehearsal@example.com"))
+EXAMPLE = ("https://git.example.com/owner/nvdra", "registry.example.com/owner")
+"""The repository and the registry that a rehearsal publishes to."""
 DEPENDENCIES_FIRST = ("nvdra-api", "nvdra-cdi")
 
 
@@ -46,9 +48,22 @@ def checkout(clone: Path, made: Mapping[str, Version]) -> None:
     _git(clone, "checkout", "--quiet", f"{release.UMBRELLA}-v{made[release.UMBRELLA]}")
 
 
+def publish(clone: Path, made: Mapping[str, Version]) -> None:
+    """Write into the released state where it is published, as the workflow does.
+
+    Raises:
+        ReleaseError: It cannot be written.
+    """
+    tag = f"{release.UMBRELLA}-v{made[release.UMBRELLA]}"
+    try:
+        publication.write(publication.place(*EXAMPLE, tag), clone)
+    except publication.PublicationError as error:
+        raise ReleaseError(f"scripts/publication.py: {error}") from error
+
+
 def checkout_next(clone: Path) -> None:
-    """Check out what a developer has after the release."""
-    _git(clone, "checkout", "--quiet", "-")
+    """Check out what a developer has after the release; what `publish` has written is gone."""
+    _git(clone, "checkout", "--quiet", "--force", "-")
 
 
 def packages(repository: Path) -> list[str]:

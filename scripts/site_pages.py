@@ -88,11 +88,7 @@ def rewritten(
         is_folder: Whether a path is a folder; its address differs from that of a file.
     """
 
-    def replace(found: re.Match[str]) -> str:
-        image, text, target = found.groups()
-        path, _, anchor = target.partition("#")
-        if not path or re.match(r"[a-z]+:", target):
-            return found[0]
+    def replace(image: str, text: str, path: str, anchor: str) -> str:
         resolved = posixpath.normpath(posixpath.join(posixpath.dirname(source), path))
         link = _link(resolved, page, OUTSIDE)
         if link is None and not repository:
@@ -100,10 +96,29 @@ def rewritten(
         if link is None:
             kind = "tree" if is_folder(ROOT / resolved) else "blob"
             link = f"{repository.rstrip('/')}/{kind}/main/{resolved}"
-        return f"{image}[{text}]({link}{'#' if anchor else ''}{anchor})"
+        return f"{image}[{text}]({link}{anchor})"
+
+    return relinked(markdown, replace)
+
+
+def relinked(markdown: str, replace: Callable[[str, str, str, str], str]) -> str:
+    """Return a text whose links to files are replaced; those in blocks of code stay.
+
+    Args:
+        markdown: The text.
+        replace: What a link becomes: of `!` if it is an image, its text, the file's path as it is
+            written, and its anchor with `#`, or nothing.
+    """
+
+    def replaced(found: re.Match[str]) -> str:
+        image, text, target = found.groups()
+        path, separator, anchor = target.partition("#")
+        if not path or re.match(r"[a-z]+:", target):
+            return found[0]
+        return replace(image, text, path, separator + anchor)
 
     parts = BLOCK.split(markdown)
-    return "".join(part if at % 2 else LINK.sub(replace, part) for at, part in enumerate(parts))
+    return "".join(part if at % 2 else LINK.sub(replaced, part) for at, part in enumerate(parts))
 
 
 def _link(resolved: str, page: str, outside: Mapping[str, str]) -> str | None:

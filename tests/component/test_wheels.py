@@ -9,11 +9,13 @@ older version is built from the commit that docs/releases.md names. Nothing is a
 other wheels are those that the environment of the tests was made from.
 """
 
+import email
 import os
 import re
 import subprocess
 import sys
 import tomllib
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -56,6 +58,7 @@ class Released:
 
     def __init__(self, folder: Path) -> None:
         self.clone, self.made = release_rehearsal.rehearse(folder)
+        release_rehearsal.publish(self.clone, self.made)
         self.known = release_check.known_versions(self.clone)
         self.wheels = folder / "wheels"
         for package in PACKAGES:
@@ -200,6 +203,26 @@ def test_a_range_that_admits_a_sibling_without_what_is_needed_is_noticed(
     released.build(released.clone, component)
     assert "Error" in try_out(released, oldest, tmp_path / "oldest")
     assert try_out(released, newest, tmp_path / "newest") == ""
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_wheel_says_what_it_is_and_where_it_comes_from(released: Released, package: str) -> None:
+    (wheel,) = released.wheels.glob(f"{package.replace('-', '_')}-{released.made[package]}-*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (each for each in archive.namelist() if each.endswith(".dist-info/METADATA"))
+        told = email.message_from_bytes(archive.read(name))
+        assert f"{name.removesuffix('METADATA')}licenses/LICENSE" in archive.namelist()
+    page, _ = release_rehearsal.EXAMPLE
+    urls = dict(each.split(", ") for each in told.get_all("Project-URL", []))
+    assert urls["Homepage"] == page
+    assert urls["Changelog"].endswith(f"/packages/{package}/CHANGELOG.md")
+    assert told["License-Expression"] == "Apache-2.0"
+    assert "Programming Language :: Python :: 3.14" in told.get_all("Classifier", [])
+    text = told.get_payload()
+    assert isinstance(text, str)
+    assert text.startswith(f"# {package}\n")
+    # A relative link leads nowhere on the page of an index.
+    assert re.findall(r"\]\((?!https://|#)[^)]*\)", text) == []
 
 
 def test_the_cdi_package_needs_nothing_of_ours(released: Released, tmp_path: Path) -> None:

@@ -121,6 +121,15 @@ def test_the_page_says_which_packages_have_no_release(tree: Path, package: str) 
     assert problem.endswith(f"name the releases of {package}, or say that there is none")
 
 
+def test_a_page_that_would_be_published_with_a_false_sentence_is_named(tree: Path) -> None:
+    assert release_check.publication_problems(ROOT) == []
+    page = tree / "packages/nvdra-cdi/README.md"
+    page.write_text("# nvdra-cdi\n\nUse it. No wheel is published\nyet: build one.\n")
+    (problem,) = release_check.publication_problems(tree)
+    assert problem.startswith("packages/nvdra-cdi/README.md: it would be published with a false ")
+    assert "No wheel is published\\nyet" in problem
+
+
 def test_nothing_in_the_tree_has_the_version_of_a_release() -> None:
     for package in (*release_rehearsal.packages(ROOT), "nvdra"):
         assert not release.current_version(package, ROOT).is_final

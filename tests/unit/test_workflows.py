@@ -26,22 +26,41 @@ def load(path: Path) -> dict[str, Any]:
     return found
 
 
-def test_a_published_chart_has_the_registry_of_its_images(tmp_path: Path) -> None:
-    chart = tmp_path / "charts/nvdra"
-    shutil.copytree(ROOT / "charts/nvdra", chart)
-    (command,) = (
-        step["run"]
-        for step in steps(ROOT / ".github/workflows/release.yml")
-        if step.get("name") == "Images come from where this workflow pushes them"
-    )
-    environment = {**os.environ, "CHART": str(chart), "REGISTRY": "ghcr.io/owner"}
-    subprocess.run(["bash", "-ec", command], env=environment, check=True)
-    files = list(chart.rglob("values.yaml"))
-    assert len(files) == 5
-    for file in files:
-        before = load(ROOT / file.relative_to(tmp_path))
-        before["global"]["imageRegistry"] = "ghcr.io/owner"
-        assert load(file) == before
+RELEASE = ROOT / ".github" / "workflows" / "release.yml"
+
+
+@pytest.mark.parametrize("job", ["wheel", "chart"])
+def test_what_is_published_says_where_before_it_is_built(job: str, tmp_path: Path) -> None:
+    """The step is run in a copy, as the workflow runs it."""
+    jobs = load(RELEASE)["jobs"]
+    commands = [step.get("run", "") for step in jobs[job]["steps"]]
+    (at,) = (at for at, command in enumerate(commands) if "scripts.publication" in command)
+    built = {"wheel": "hatch build", "chart": "helm package"}[job]
+    assert [number for number, command in enumerate(commands) if command.startswith(built)] == [
+        at + 1
+    ]
+    ignored = shutil.ignore_patterns("src", "tests", "__pycache__")
+    for name in ("charts", "packages", "scripts"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=ignored)
+    given = {"REGISTRY": "ghcr.io/owner", "GITHUB_REF_NAME": "nvdra-v1.2.3"}
+    environment = {**os.environ, "PAGE": "https://github.com/Owner/nvdra", **given}
+    subprocess.run(["bash", "-ec", commands[at]], env=environment, cwd=tmp_path, check=True)
+    values = load(tmp_path / "charts/nvdra/values.yaml")
+    assert values["global"]["imageRegistry"] == "ghcr.io/owner"
+    assert "Homepage" in (tmp_path / "packages/nvdra-cdi/pyproject.toml").read_text()
+
+
+def test_the_addresses_of_a_release_are_those_of_the_repository_that_the_workflow_runs_in() -> None:
+    assert load(RELEASE)["env"]["PAGE"] == "${{ github.server_url }}/${{ github.repository }}"
+    jobs = load(RELEASE)["jobs"]
+    registries = [
+        {**job.get("env", {}), **step.get("env", {})}["REGISTRY"]
+        for job in jobs.values()
+        for step in job["steps"]
+        if "$REGISTRY" in step.get("run", "")
+    ]
+    assert set(registries) == {"${{ needs.plan.outputs.registry }}"}
+    assert len(registries) == 4
 
 
 def steps(path: Path) -> Iterator[dict[str, Any]]:
