@@ -20,6 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 from nvdra_testing import programs as programs_elsewhere
 from nvdra_testing import releases
 
@@ -237,6 +238,31 @@ def test_the_migration_brings_no_framework_along(released: Released, tmp_path: P
     new = run(programs / "nvdra-migrate", "values", old).stdout
     assert new == "global:\n  nvidiaDriverRoot: /run/nvidia/driver\n"
     assert not {"grpcio", "kubernetes", "aiohttp"} & names_installed(programs)
+
+
+CHECKED = yaml.safe_load((ROOT / ".github/workflows/check.yml").read_text())["jobs"]["check"]
+
+
+@pytest.mark.soak("asks the package index")
+@pytest.mark.parametrize("python", CHECKED["strategy"]["matrix"]["python"])
+@pytest.mark.parametrize("architecture", ["x86_64", "aarch64"])
+def test_the_lock_has_a_wheel_of_everything_for_each_python(
+    python: str, architecture: str, tmp_path: Path
+) -> None:
+    """Of the versions that the classifiers name, this machine may have none but its own."""
+    done = subprocess.run(
+        [
+            *("uv", "pip", "install", "--dry-run", f"--target={tmp_path}", "--only-binary=:all:"),
+            *(f"--python-platform={architecture}-manylinux_2_28", f"--python-version={python}"),
+            *("-r", ROOT / "requirements.lock"),
+        ],
+        env={name: text for name, text in os.environ.items() if name != "UV_CONSTRAINT"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "pydantic-core" in done.stderr
 
 
 @pytest.mark.soak("asks the package index")
