@@ -8,7 +8,7 @@ each leaves a tree. The last stage starts from nothing and copies them, a layer 
     system_files.py   /image/system        Python, shared libraries, two small programs
     libraries.py      /image/libraries     /opt/nvdra with what every image has of others' packages
     application.py    /image/application   in /opt/nvdra our packages and what only this one needs;
-                                           its names in /usr/bin, the bill of materials
+                                           its names in /usr/bin, licences, the bill of materials
 
 So an image has no shell, no package manager and no compiler. Whoever pulls two of them pulls the
 first two layers once, and an update that leaves the dependencies alone is the last one only. Wheels
@@ -22,6 +22,7 @@ import subprocess
 from pathlib import Path
 
 import environment
+import licenses
 import system_files
 import trees
 from libraries import LIBRARIES, REQUIREMENTS
@@ -46,6 +47,8 @@ def main() -> None:
     _link_programs(arguments.package, arguments.alias)
     if arguments.hook:
         _copy_hook()
+        licenses.copy_hook_texts(HOOK, APPLICATION)
+    licenses.copy_headers(environment.site_packages(), APPLICATION)
     system_files.check_libraries(APPLICATION, LIBRARIES, system_files.SYSTEM)
     _write_bill_of_materials(arguments.package, with_hook=arguments.hook)
     trees.finish(APPLICATION)

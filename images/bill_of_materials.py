@@ -2,9 +2,9 @@
 
     bill_of_materials.py PACKAGE SITE_PACKAGES SYSTEM TARGET [HOOK]
 
-It lists what is installed: the distributions in SITE_PACKAGES, the Debian packages that files of
-SYSTEM are of, Python if it is of none of them, and NVIDIA's CDI hook. It needs
-cyclonedx-python-lib, and runs where the image is assembled.
+It lists what is installed, each with its licence: the distributions in SITE_PACKAGES, the Debian
+packages that files of SYSTEM are of, Python if it is of none of them, and NVIDIA's CDI hook with
+the modules of Go in it. It needs cyclonedx-python-lib, and runs where the image is assembled.
 """
 
 import os
@@ -19,9 +19,10 @@ from email.parser import Parser
 from importlib import metadata
 from pathlib import Path
 
+import licenses
+from cyclonedx.factory.license import LicenseFactory
 from cyclonedx.model.bom import Bom
 from cyclonedx.model.component import Component, ComponentType
-from cyclonedx.model.license import DisjunctiveLicense
 from cyclonedx.output import make_outputter
 from cyclonedx.schema import OutputFormat, SchemaVersion
 from packageurl import PackageURL
@@ -46,7 +47,10 @@ def main(package: str, site: Path, system: Path, target: Path, hook: Path | None
     if not any(each.name.startswith("python3") for each in bom.components):
         bom.components.add(_component("generic", "python", platform.python_version(), "PSF-2.0"))
     if hook is not None:
-        bom.components.add(_component("golang", TOOLKIT, _version_of(hook), "Apache-2.0"))
+        # A build of the module itself says "(devel)", but the program knows its version.
+        modules = {**licenses.go_modules(hook), TOOLKIT: f"v{_version_of(hook)}"}
+        for module, version in modules.items():
+            bom.components.add(_component("golang", module, version, licenses.of_module(module)))
     for component in bom.components:
         bom.register_dependency(bom.metadata.component, [component])
     # Neither the clock nor a random number: the same contents of one commit have the same bill.
@@ -61,17 +65,18 @@ def main(package: str, site: Path, system: Path, target: Path, hook: Path | None
 
 def _distributions(site: Path) -> Iterator[Component]:
     for found in metadata.distributions(path=[str(site)]):
-        fields = found.metadata
-        licence = fields.get("License-Expression") or fields.get("License") or ""
-        name = re.sub(r"[-_.]+", "-", fields["Name"]).lower()
-        yield _component("pypi", name, found.version, licence)
+        name = licenses.normal(found.metadata["Name"])
+        yield _component("pypi", name, found.version, licenses.of_distribution(found))
 
 
 def _debian_packages(system: Path) -> Iterator[Component]:
     for status in sorted((system / "var/lib/dpkg/status.d").iterdir()):
         fields = Parser().parsestr(status.read_text())
         where = {"arch": fields["Architecture"], "distro": _release(system)}
-        yield _component("deb", fields["Package"], fields["Version"], "", "debian", where)
+        name = fields["Package"]
+        text = system / licenses.DOC / name / "copyright"
+        licence = licenses.of_debian(text.read_text()) if text.exists() else licenses.UNKNOWN
+        yield _component("deb", name, fields["Version"], licence, "debian", where)
 
 
 def _component(
@@ -82,16 +87,18 @@ def _component(
     namespace: str | None = None,
     qualifiers: dict[str, str] | None = None,
 ) -> Component:
-    purl = PackageURL(kind, namespace, name, version, qualifiers)
-    # Some give the whole text of their licence instead of its name.
-    is_name = bool(licence) and len(licence) < 80 and "\n" not in licence
+    if kind == "golang":
+        namespace, _, last = name.rpartition("/")
+    else:
+        last = name
+    purl = PackageURL(kind, namespace, last, version, qualifiers)
     return Component(
         name=name,
         version=version,
         type=ComponentType.LIBRARY if kind in ("pypi", "deb") else ComponentType.APPLICATION,
         purl=purl,
         bom_ref=str(purl),
-        licenses=[DisjunctiveLicense(name=licence)] if is_name else [],
+        licenses=[LicenseFactory().make_from_string(licence)],
     )
 
 

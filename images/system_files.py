@@ -5,7 +5,7 @@
 It runs in the first stage of the Dockerfiles, and leaves the files in /image/system. Which
 libraries are needed is asked of the dynamic loader. Each file's Debian package is noted in
 /var/lib/dpkg/status.d, where scanners for vulnerabilities look in images without dpkg, and the
-package's licence is copied.
+package's licence is copied, with the whole texts that it refers to.
 """
 
 import os
@@ -35,6 +35,8 @@ UNUSED_MODULES = re.compile(
 which need libraries that nothing else needs."""
 ETC = ("debian_version", "host.conf", "ld.so.conf", "ld.so.conf.d", "nsswitch.conf", "os-release",
        "protocols", "services", "ssl/certs/ca-certificates.crt")  # fmt: skip
+COMMON_LICENCES = Path("/usr/share/common-licenses")
+COMMON_LICENCE = re.compile(rf"{COMMON_LICENCES}/([\w.-]*\w)")
 FOLDERS = ("dev", "proc", "sys", "run", "etc", "tmp", "var/lib", "var/log", "usr/bin", "usr/lib")
 ACCOUNTS = {
     "passwd": "root:x:0:0:root:/root:/sbin/nologin\n"
@@ -171,9 +173,26 @@ def _note_packages(system: Path) -> None:
         ).stdout
         name = package.partition(":")[0]
         (folder / name).write_text(status)
-        licence = Path("/usr/share/doc") / name / "copyright"
-        if licence.exists():
-            _copy_file(licence, system)
+        _copy_licence(name, system)
+
+
+def _copy_licence(package: str, system: Path) -> None:
+    """Copy the licence of a Debian package to where one looks for it, and what it refers to."""
+    folder = Path("/usr/share/doc") / package
+    licence = folder / "copyright"
+    if not licence.exists():
+        return
+    if folder.is_symlink():  # several packages of one source share a folder
+        link = system / folder.relative_to("/")
+        link.parent.mkdir(parents=True, exist_ok=True)
+        if not link.is_symlink():
+            link.symlink_to(folder.readlink())
+        _copy_licence(folder.readlink().name, system)
+    else:
+        _copy_file(licence, system)
+    for name in COMMON_LICENCE.findall(licence.read_text(errors="replace")):
+        if (COMMON_LICENCES / name).exists():
+            _copy_file(COMMON_LICENCES / name, system)
 
 
 def _owners() -> dict[str, set[str]]:

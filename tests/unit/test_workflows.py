@@ -99,7 +99,7 @@ def test_no_step_finds_the_token_of_a_checkout(path: Path) -> None:
 
 
 def zizmor(folder: Path) -> "subprocess.CompletedProcess[str]":
-    argv = ["zizmor", "--offline", "--no-progress", "--color=never", "--format=plain", folder]
+    argv = ["zizmor", "--offline", "--no-progress", "--color=never", "--format=plain", str(folder)]
     return subprocess.run(argv, capture_output=True, text=True, check=False)
 
 
