@@ -15,8 +15,8 @@ HOOK_TEXTS = Path(__file__).with_name("hook_licenses")
 DOC = Path("usr/share/doc")
 UNKNOWN = "NOASSERTION"
 """What SPDX calls a licence of which nothing is said."""
-GO = "go"
-"""What Go's own library is called, which is linked into each program."""
+GO = "stdlib"
+"""What bills of materials call the library of Go itself, which is in each program."""
 TEXT = re.compile(r"(licen[cs]e|copying|notice|patents)", re.IGNORECASE)
 """Names of files with such texts."""
 NOTICES = re.compile(r"notice|patents", re.IGNORECASE)

@@ -27,7 +27,7 @@ def test_a_program_in_go_names_its_modules_and_the_library(tmp_path: Path) -> No
         "example.com/hook": "v1.2.3",
         "example.com/one": "v1.0.0",
         "example.com/fork": "v2.1.0",
-        "go": "1.26.8",
+        "stdlib": "1.26.8",
     }
 
 
@@ -56,7 +56,7 @@ def test_the_texts_of_each_module_are_copied(tmp_path: Path) -> None:
     made = tmp_path / "tree/usr/share/doc/nvidia-cdi-hook"
     assert (made / names[0] / "LICENSE").read_text().startswith("The MIT License")
     assert {path.name for path in (made / names[1]).iterdir()} == {"LICENSE", "PATENTS"}
-    assert (made / "go/LICENSE").exists()
+    assert (made / "stdlib/LICENSE").exists()
 
 
 def test_every_text_of_the_repository_is_recognized() -> None:
