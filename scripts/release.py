@@ -14,7 +14,7 @@ What a package depends on is released with it. `nvdra` releases the umbrella cha
 charts that were tested together.
 
 The artifacts are built from a checkout of the tag and written to dist/. With --repository and
---registry they say where they are published (scripts/publication.py).
+--registry wheels and charts say where they are published (scripts/publication.py).
 """
 
 import argparse
@@ -188,6 +188,9 @@ def release(
         ReleaseError: Nothing was changed.
     """
     check_clean(repository)
+    if where:
+        with tempfile.TemporaryDirectory() as empty:
+            _publish("example", where, repository, f"--tree={empty}")
     versions = planned(packages, wanted, repository)
     commits: dict[str, str] = {}
     for package, version in versions.items():
@@ -276,7 +279,7 @@ def build(
         _git(repository, "worktree", "add", "--quiet", "--detach", str(tree), commit)
         try:
             if where:
-                run([sys.executable, "-m", "scripts.publication", commit, *where], tree)
+                _publish(commit, where, tree)
             if "wheel" in artifacts and package != UMBRELLA:
                 made += _build_wheel(package, version, tree, dist)
             if "image" in artifacts and (tree / "packages" / package / "Dockerfile").exists():
@@ -288,6 +291,11 @@ def build(
     for path in made:
         print(f"✓ {path.relative_to(repository)}", flush=True)
     return made
+
+
+def _publish(tag: str, where: Sequence[str], tree: Path, *options: str) -> None:
+    """Write into a tree where it is published, with the script that it has."""
+    run([sys.executable, "-m", "scripts.publication", tag, *where, *options], tree)
 
 
 def _build_wheel(package: str, version: Version, tree: Path, dist: Path) -> list[Path]:
@@ -483,7 +491,7 @@ def main() -> int:
         help=f"what to build of it into dist/, from {','.join(ARTIFACTS)} (default: nothing)",
     )
     parser.add_argument(
-        "--repository", default="", help="web page of the repository, which the artifacts name"
+        "--repository", default="", help="web page of the repository, which wheels and charts name"
     )
     parser.add_argument(
         "--registry", default="", help="where images are published, HOST/OWNER, which charts name"

@@ -76,6 +76,36 @@ def test_a_release_has_a_changelog_entry_a_tag_a_row_and_a_wheel(clone: Path, re
     assert git(clone, "status", "--porcelain", "--untracked-files=no") == ""
 
 
+def test_the_artifacts_of_a_release_say_where_they_are_published_and_the_tree_does_not(
+    clone: Path, release: Run
+) -> None:
+    add_change(clone)
+    page, registry = "https://git.example.com/team/nvdra", "registry.example.com/team"
+    where = (f"--repository={page}", f"--registry={registry}")
+    done = release(PACKAGE, "9.9.9", "--artifacts=wheel", *where)
+    assert done.returncode == 0, done.stderr
+    (wheel,) = (clone / "dist").glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (each for each in archive.namelist() if each.endswith("/METADATA"))
+        told = archive.read(name).decode()
+    assert f"Project-URL: Source, {page}/tree/{PACKAGE}-v9.9.9/packages/{PACKAGE}\n" in told
+    tree = git(clone, "show", f"{PACKAGE}-v9.9.9:packages/{PACKAGE}/pyproject.toml")
+    assert "example.com" not in tree
+    assert git(clone, "worktree", "list").count("\n") == 1
+
+
+def test_an_address_that_cannot_be_published_is_named(clone: Path, release: Run) -> None:
+    add_change(clone)
+    before = git(clone, "rev-parse", "HEAD")
+    done = release(PACKAGE, "9.9.9", "--artifacts=wheel", "--repository=nvdra", "--registry=x")
+    assert done.returncode == 1
+    assert "write it as https://github.com/OWNER/nvdra" in done.stderr
+    assert git(clone, "rev-parse", "HEAD") == before
+    half = release(PACKAGE, "9.9.9", "--repository=https://git.example.com/team/nvdra")
+    assert half.returncode == 2
+    assert "--repository and --registry are given together" in half.stderr
+
+
 def test_a_release_widens_the_ranges_of_packages_that_depend_on_it(
     clone: Path, release: Run
 ) -> None:
