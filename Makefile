@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The commands of this repository. Plain `make` lists them.
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c

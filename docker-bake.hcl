@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Builds the images of all packages, for both architectures, from one build context:
 #   lab image context context
 #   REGISTRY=registry.example.com docker buildx bake --push

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`python -m bench`: runs the benchmarks and writes `results.json` and `RESULTS.md`."""
 
 import argparse

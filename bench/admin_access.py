@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Measures ordinary claims while one GPU has many prepared results with admin access.
 
 The reference driver's prepare slows down with every prepared result on the node; ours must not.

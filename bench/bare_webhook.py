@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The floor of the webhook: its server with a handler that decodes the review and admits all.
 
 python -m bench.bare_webhook CERTIFICATE KEY PORT

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`python -m bench.beside COMMIT`: prepares of this tree beside those of an earlier commit.
 
 Both plugins are installed from wheels of their tree, with this tree's versions of dependencies, and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`python -m bench.byte_counter PORT`: forwards TCP connections to a local port and counts bytes.
 
 It prints the port on which it listens. For each line on its standard input it prints how many bytes

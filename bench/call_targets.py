@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The servers whose calls are measured: the plugin, and the floor for comparison."""
 
 import asyncio

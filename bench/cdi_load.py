@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`python -m bench.cdi_load`: how long a cache takes to load 500 spec files.
 
 Each round is a process of its own, which loads copies of the worked example of a GPU (8 kB, 480

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The benchmarks in which a client calls the plugin in place of the kubelet."""
 
 from collections.abc import Awaitable, Callable, Mapping

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`python -m bench.clique_growth`: what it costs that a clique grows.
 
 Many members, each with the daemon's own membership code and its own connections, join the clique of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Watches collections of a cluster with `kubectl get --raw`, and records when each event came."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`python -m bench.domain_on_nodes`: a ComputeDomain on real nodes, until its pods run.
 
 The domain and its claim templates exist before the pods are created, one per node. The steps are

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`python -m bench.domains`: how fast the controller creates and deletes the objects of domains.
 
 One controller with default settings uses a real API server whose etcd syncs its writes. All domains

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Measures prepares for which the plugin has to open NVML, beside those that follow.
 
 These are the first one after a start and one that waits while NVML is released, on GPUs that answer

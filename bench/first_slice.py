@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Measures the time from the start of the plugin until a watch reports its ResourceSlices."""
 
 import http.client

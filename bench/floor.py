@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The floor: a server that does only what every prepare must do, for comparison with the plugin.
 
 One grpc.aio call on a Unix socket, whose handler reads a claim (one TLS GET on a kept connection)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`python -m bench.idle`: counts the API requests of an idle plugin.
 
 All requests pass a counting proxy. Exits with 1 if there are others than a watch, its renewals and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Installs the plugin as a user does: wheels in a virtual environment."""
 
 import hashlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A lab with real nodes and the driver installed by helm."""
 
 import subprocess

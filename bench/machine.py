@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Describes the machine and the versions that are measured."""
 
 import datetime

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Measures MIG devices that are made for claims: one, all of a GPU, all of eight GPUs.
 
 With the latencies of real hardware the time is NVML's: 0.3 s to make a device, 1 s to destroy it,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How long an API server waits for a verdict while thousands of clients hold the webhook.
 
 `python -m bench.many_clients` runs this benchmark alone. 5,000 connections and 200 slow bodies come

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`python -m bench.many_domains`: a controller with a thousand ComputeDomains of one node each.
 
 The domains are formed with simulated daemons. Then a controller that may send 50 requests a second

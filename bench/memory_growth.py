@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Measures the plugin's resident set after many prepares."""
 
 from typing import Any

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Another driver's plugin from its image, beside which ours is measured: `--peer=ARCHIVE`.
 
 The archive is one of OCI, as `skopeo copy docker://… oci-archive:FILE` writes it. The image's

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`python -m bench.played_daemons KUBECONFIG NAMESPACE`: simulates one daemon for every domain.
 
 As soon as a domain has its DaemonSet, this program labels a node, creates the daemon's pod, and

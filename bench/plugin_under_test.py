@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A running plugin on a simulated node, called by a client in place of the kubelet."""
 
 from collections.abc import AsyncIterator, Mapping

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Measures the start of pods on two real nodes, with a claim and without.
 
 The time is from the event that a pod is added to the event that its container runs. The difference

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rounds of eight new claims on eight GPUs: one after another, and all at once."""
 
 import asyncio

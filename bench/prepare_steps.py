@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The duration of each step of a prepare, from the plugin's traces."""
 
 import statistics

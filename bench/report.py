@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes the results to `results.json` and to the tables of `RESULTS.md`."""
 
 import json

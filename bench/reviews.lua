@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- wrk: sends the bodies of a file in turn, and compares every verdict with the one in the request's UID.
 local bodies, at = {}, 0
 local threads = {}

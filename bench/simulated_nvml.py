@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Measures the simulated NVML, to know its share of the others.
 
 As a program it prints the milliseconds as JSON.

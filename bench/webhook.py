@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How many admission requests the webhook answers, beside a handler that admits everything.
 
 `python -m bench.webhook` runs this benchmark alone and prints its figures; `make bench` puts them

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Gives charts what their packages need: `python charts/complete_packages.py`.
 
 Each chart gets a copy of LICENSE, and charts/icon.svg as the icon in its Chart.yaml, in the text

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes the tables of values in README files: `python charts/document_values.py`.
 
 The values.yaml of each chart is what is read, its comments are the descriptions. Every chart has

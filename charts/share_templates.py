@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Copies the templates that charts have in common into them: `python charts/share_templates.py`.
 
 charts/shared is what is edited. A chart takes a file from there by having one of that name. They

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Assembles the last layer of an image: a component, and what only that one depends on.
 
     python3 /images/application.py nvdra-gpu-plugin --alias gpu-kubelet-plugin --hook

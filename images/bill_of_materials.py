@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes the bill of materials of an image, in the form of CycloneDX.
 
     bill_of_materials.py PACKAGE SITE_PACKAGES SYSTEM TARGET [HOOK]

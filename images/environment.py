@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The virtual environment of an image, /opt/nvdra: wheels installed by hash, without pip in it."""
 
 import csv

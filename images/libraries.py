@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Assembles the Python packages of others that every image has.
 
     python3 /images/libraries.py

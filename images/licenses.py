@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The licences of what is in an image: where their texts are, and what they are called.
 
 Distributions of Python bring their texts in dist-info, Debian packages in /usr/share/doc. A program

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The files of an image that are of the base image: Python, shared libraries, two programs.
 
     python3 /images/system_files.py

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What each tree of files of an image needs at its end: byte code, and times that never differ."""
 
 import compileall

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Builds in the background what the end-to-end tests need, while the tests before them run, which
 # mostly wait. What those tests need comes first. A failure here is reported when the tests need it.
 log="${XDG_CACHE_HOME:-$HOME/.cache}/nvdra/ahead.log"

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Prepares Debian 12 for `make`: installs system packages, and Go if it is missing or too old.
 set -euo pipefail
 cd "$(dirname "$0")/.."

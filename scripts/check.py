@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Run the checks that need no cluster, two at a time: format, lint, layers, types, unit tests.
 
     hatch run check

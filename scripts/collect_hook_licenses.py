@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Collects the licence texts of nvidia-cdi-hook and of the Go modules in it.
 
     python -m scripts.collect_hook_licenses

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the pages of docs/configuration say of gates, attributes and capacities.
 
 `document_configuration` writes the pages and fails if a text is missing here.

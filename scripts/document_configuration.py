@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes the pages of docs/configuration from the code.
 
 They list every flag, feature gate, attribute, metric and permission. Run

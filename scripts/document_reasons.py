@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes docs/reasons.md from `nvdra_runtime.telemetry.reason_explanations`.
 
 Run `python scripts/document_reasons.py`. A unit test fails if the page differs from the code.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Run the end-to-end tests: the groups side by side, each on a lab of its own.
 
     python scripts/end_to_end.py [--group NAME]... [PYTEST ARGUMENT]...

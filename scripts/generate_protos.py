@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Generates the protobuf modules of nvdra-api from its .proto files.
 
     python scripts/generate_protos.py [DIRECTORY]

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Pins every dependency of the workspace, tools included, into requirements.lock, those of the
 # documentation site into requirements.docs.lock, and what is installed in images, at the same
 # versions and with the hash of every file, into requirements.images.lock.

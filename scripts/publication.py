@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes into a tree where what is built from it is published, before the workflow builds it.
 
     python3 -m scripts.publication TAG --repository=https://HOST/OWNER/nvdra --registry=HOST/OWNER

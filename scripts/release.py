@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Release packages: version, changelog, commit, tag, wheel, image and chart of each.
 
     python scripts/release.py nvdra-cdi minor

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Builds everything that a release of this state publishes, and says what would be wrong with it.
 
     make release-check

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a tag releases, for the workflow that publishes it.
 
     python3 scripts/release_plan.py nvdra-gpu-plugin-v0.2.0

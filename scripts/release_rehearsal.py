@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Releases this state of every package in a clone that is thrown away, to see what comes of it.
 
 All are released as the version that the tree is on its way to, and the umbrella with them. What the

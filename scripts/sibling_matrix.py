@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """With which versions of nvdra-api and nvdra-cdi a component may be installed, by its ranges.
 
 Tried out are the oldest and the newest that they admit: what works with both ends works between

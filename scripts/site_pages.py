@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A hook of mkdocs: pages of the site that are outside of docs/, and links to files that are none.
 
 Pages are written for readers of the repository, so their links lead to files. On the site, a link

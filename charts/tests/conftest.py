@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fixtures of the charts' tests: helm, and the charts of this repository."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The chapter about the trace of one claim, from its creation to its running container."""
 
 import json

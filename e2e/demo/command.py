@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What `make demo` and `make rack` have in common: arguments, and a step that fails."""
 
 import argparse

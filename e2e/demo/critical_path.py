@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The critical path of a domain's formation.
 
 A domain is formed when its last member is, and a member when its last step ends. Steps that run in

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The chapter about a ComputeDomain over two nodes, from its creation to its deletion."""
 
 import json

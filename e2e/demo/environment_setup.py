@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Prepares the demo: builds programs and images, starts a lab, installs the driver."""
 
 import json

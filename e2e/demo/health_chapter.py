@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The chapter about a GPU that falls ill, is tainted and heals."""
 
 import json

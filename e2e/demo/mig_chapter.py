@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The chapter about MIG devices that are made for pods: one, and four of one board."""
 
 from nvdra_testing.cluster import workloads

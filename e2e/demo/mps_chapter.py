@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The chapter about two pods that compute on one GPU at once."""
 
 from nvdra_testing.cluster import mps_daemons

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The commands that a user can run next, after the demo or after a failure."""
 
 from collections.abc import Iterable, Sequence

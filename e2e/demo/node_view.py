@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What `nvidia-smi` says on a node, as its administrator sees it."""
 
 from nvdra_lab import model

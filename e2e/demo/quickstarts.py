@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The quickstarts: apply each, and look into its containers or at what its user is told."""
 
 from collections import Counter

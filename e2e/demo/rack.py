@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`make rack`: one ComputeDomain over all trays of a rack, and what can happen to it.
 
 The nodes are trays of one NVL72 rack. One pod on each of them claims a channel of one domain.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How the demo looks: chapters, steps, quoted output, the message of a failure."""
 
 import contextlib

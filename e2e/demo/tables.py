@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the API says, as tables that look as kubectl's do. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The chapter about two pods that take turns on one GPU."""
 
 from nvdra_testing.cluster.installation import Cluster

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Merges the parts of one trace that several processes return on their debug endpoints.
 
 Source: `nvdra_runtime.telemetry.recent_traces.trace_view.document`, which writes what is read here.

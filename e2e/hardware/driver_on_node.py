@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs the GPU plugin on a machine with real GPUs beside a kube-apiserver; reports what it does.
 
 Discovery, published devices, CDI spec, a container's view of the GPU, health, restarts, and how

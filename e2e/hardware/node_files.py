@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Records the files that the NVIDIA driver has on this machine, to compare the simulator's.
 
 It needs nothing but Python, and changes nothing:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Records what NVML answers on this machine, so that the simulator can be compared with it.
 
 Only functions that read are called: nothing on the machine changes. It needs pynvml

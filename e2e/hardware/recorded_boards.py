@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Records of real boards, and the node that the simulator has to be in order to answer like one.
 
 Records are made by `nvml_answers.py`.

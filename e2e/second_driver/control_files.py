@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Instructions of a test to the second driver, and the driver's record of calls, as files.
 
 `orders.json` is read at every call, so that instructions take effect at once. `calls.jsonl` gets

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`python -m e2e.second_driver.driver NODE KUBECONFIG FOLDER`: virtual devices on a node.
 
 A device is an environment variable. The driver records every call, and instructions can make a call

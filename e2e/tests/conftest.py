@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The clusters of the end-to-end tests: labs of two nodes each, with the driver from its chart.
 
 One lab has nodes with eight H100, with gpu.nvidia.com only. The other one, for ComputeDomains, has

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`pip install dist/…` in the READMEs takes our packages from dist/, whatever an index has.
 
 The index here has a newer version of every package that it is asked for, ours included.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The selectors that the page on troubleshooting corrects, asked of a real API server."""
 
 import re

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The fuzzer finds faults that are planted, by generation, and says how to see them again."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The licence texts in the repository are those of the nvidia-cdi-hook that images get."""
 
 from pathlib import Path

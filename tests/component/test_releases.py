@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The release script in a clone of this repository, and the versions in docs/releases.md."""
 
 import subprocess

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Each package as it would be released now, installed alone from wheels and run.
 
 A component is imported and its commands are run; then its own component tests run against the

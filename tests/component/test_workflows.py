@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """actionlint, and with it shellcheck where it is installed, find nothing in the workflows."""
 
 import os

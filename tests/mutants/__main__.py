@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Run the mutants' tests, print a table, and fail if one lives that is not explained.
 
 python -m tests.mutants                      # all, with unit and component tests

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Mutants of nvdra-api: the API server's client, the state file, claims, slices, locks."""
 
 from typing import Final

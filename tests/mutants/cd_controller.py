@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Mutants of nvdra-cd-controller: its writes, members, status, teardown."""
 
 from typing import Final

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Mutants of nvdra-cd-plugin: labels of the node, records, admission, readiness, the fabric."""
 
 from typing import Final

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Mutants of nvdra-cdi: files, the cache, injection, versions."""
 
 from typing import Final

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Mutants of nvdra-gpu-plugin: plans, prepares, NVML sessions, what is published."""
 
 from typing import Final

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Mutants of nvdra-imex-daemon: entries, peers, files, the supervised process."""
 
 from typing import Final

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Mutants of nvdra-migrate: values that would be lost, or carried to the wrong place."""
 
 from typing import Final

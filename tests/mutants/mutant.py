@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a mutant is."""
 
 from dataclasses import dataclass

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs the tests of mutants, each in a copy of the repository that has this one fault."""
 
 import re

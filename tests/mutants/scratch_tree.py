@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A copy of the repository with an environment of its own, in which files may be changed.
 
 The environment's files are links to those of the checkout; only what names the checkout's path is

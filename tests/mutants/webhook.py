@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Mutants of nvdra-webhook: verdicts, certificates, the connection."""
 
 from typing import Final

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Run what takes hours, part by part, and only what has changed since it passed.
 
 make soak                  # the parts that are due, one after another; Ctrl-C, and it goes on later

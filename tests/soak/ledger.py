@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What has passed with which tree: a line of JSON for each run of a part, in the repository."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The parts of a soak: what each runs, and the paths that decide whether its result still holds."""
 
 from collections.abc import Sequence

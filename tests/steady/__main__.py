@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Run tests again and again beside busy processes, and fail if one is red.
 
 make steady                          # everything, at most eight hours; goes on where it was stopped

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What `make steady` runs, how often, and in which order; from values alone.
 
 Tests that end a process or have been red run ten times, all others twice. A unit is one file in one

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which tests end or restart a process, found in the source of the tests and of their harness.
 
     python -m tests.steady.process_ends

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What has run: a line of JSON for each unit in out/steady, and the kept durations of tests."""
 
 import hashlib

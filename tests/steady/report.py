@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The table of what has run and what is left."""
 
 from collections.abc import Collection, Mapping, Sequence

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs units beside busy processes, and reads what pytest reports of them."""
 
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Admission and prepare say the same about a config, over a thousand of them.
 
 Prepare is what both plugins do with an allocated claim: they resolve its configs and plan.

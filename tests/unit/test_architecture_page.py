@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """docs/architecture.md names every module of every package.
 
 A module is named in code, in full or by the end of its path if that is unique. Otherwise, a name

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every citation of the documentation resolves to a page, a heading or a numbered section.
 
 A citation is the name of a page followed by quoted headings, `docs/design.md, "Settled"`, or, for

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The commands in the READMEs and on the pages of docs/ can be pasted into any shell.
 
 Names to fill in are written in capitals, as in `POD`.

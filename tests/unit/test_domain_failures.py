@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """docs/failures.md on ComputeDomains: each row is what a test of one of the components shows."""
 
 import ast

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every text that others write passes one parser with bounds: nothing else parses JSON or YAML.
 
 `nvdra_api.json_text` is that parser. pydantic's `model_validate_json` is the same one, with the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every reason that the GPU plugin can raise is provoked by a test and explained on a page."""
 
 import re

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How images are built: the Dockerfiles, the build file, and what is pinned.
 
 What is in an image is tested on the images themselves, in e2e/tests/kubelet/test_images.py.

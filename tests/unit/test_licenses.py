@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The licences of what is in images: what is found in wheels, Debian packages and Go programs."""
 
 import re

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Facts are fields of a log record, which become JSON, and never part of its message."""
 
 import ast

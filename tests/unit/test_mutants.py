@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every mutant of `tests/mutants` can be made, and names tests that exist.
 
 `make soak` runs them. When a test here fails because code has changed, give the mutant the text

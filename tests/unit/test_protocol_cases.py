@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The acceptance cases of docs/reference/kubelet-plugin.md, "Acceptance cases": each has a test, or
 a reason for none.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the addresses of a release are written into, and what packages say of themselves."""
 
 import re

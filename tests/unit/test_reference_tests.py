@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The page on the reference's tests names tests that exist."""
 
 import re

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which version a release has, and what it writes into charts."""
 
 from pathlib import Path

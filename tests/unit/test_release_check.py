@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What must agree before a release, and which siblings a component may be installed with."""
 
 import re

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The documentation site, as far as it can be checked without building it (`make docs`)."""
 
 import re

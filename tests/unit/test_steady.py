@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The plan of `make steady`, and which tests it finds to end a process."""
 
 from collections.abc import Mapping

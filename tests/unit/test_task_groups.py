@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tasks that outlive the function that starts them are started by `process.background_tasks` only.
 
 A task of an `asyncio.TaskGroup` fails in the function with the group. That is right where the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Text that people read leaves by few doors, each of which escapes what a terminal would obey."""
 
 import ast

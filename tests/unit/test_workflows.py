@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The workflows in .github, and the plan of a release; actionlint has a test of its own."""
 
 import os

@@ -1,3 +1,4 @@
+{{- /* SPDX-License-Identifier: Apache-2.0 */ -}}
 {{/*
 What this cluster lacks, or has too much of, as far as helm can look: it cannot with `helm template`, and
 says nothing then. Each line is a sentence.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A real API server with etcd: it validates every object and enforces the admission policies.
 
 Of the controllers, only the one that checks the types in admission policies. `server` has none, and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What an API server answers to a thief of the controller's token.
 
 The account has all rights here: what is refused, an admission policy refuses.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ComputeDomains installed by helm: a real API server enforces permissions and policies."""
 
 import json

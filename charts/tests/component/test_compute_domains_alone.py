@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ComputeDomains alone, installed by the umbrella chart where the CRDs exist already."""
 
 import json

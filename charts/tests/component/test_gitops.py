@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Manifests that are rendered without a cluster and applied by other tools than helm."""
 
 import re

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """API servers of every release that the tests know take the objects of the charts.
 
 `kubectl apply --dry-run=server` has the API server decode, validate and admit each object as if it

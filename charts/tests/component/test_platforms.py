@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What docs/platforms.md says of platforms, on API servers that are set up as theirs.
 
 The pods are those of the rendered DaemonSets: no controller runs here.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Installations that are sure to fail, or to do harm, in the cluster as helm sees it."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`helm upgrade --reuse-values`, and its successor, from the charts that clusters have today."""
 
 from collections.abc import Callable, Iterator

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """helm installs the umbrella chart, and the API server enforces the plugin's permissions."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The network policy that earlier releases had for the daemons of all domains, at an upgrade.
 
 The API server has no network plugin: what is compared are objects.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Charts that are rendered without a cluster."""
 
 import functools

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every permission in the charts' roles is used by the code, and every call has its permission.
 
 The calls are found in the sources: every method call on `api`, the client of the API server, and

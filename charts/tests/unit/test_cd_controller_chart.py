@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The chart nvdra-cd-controller: settings, and permissions of both accounts."""
 
 from collections.abc import Callable

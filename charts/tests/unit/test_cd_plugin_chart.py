@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The chart nvdra-cd-plugin: settings, device classes, permissions."""
 
 from collections.abc import Callable

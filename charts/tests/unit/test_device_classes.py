@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The device classes that users name in their claims."""
 
 from collections.abc import Callable

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The GPU plugin's service account: its name, its permissions, and its admission policy."""
 
 from collections.abc import Callable

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The environment variables of the GPU plugin's container."""
 
 from collections.abc import Callable

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Images come from a registry of the user's, or are in the nodes: this project publishes none."""
 
 from collections.abc import Callable

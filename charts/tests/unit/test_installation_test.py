@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What `helm test` runs: one pod, with an account and rights of its own, gone afterwards."""
 
 import json

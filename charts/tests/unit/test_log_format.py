@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One value says how every program of a release logs, and so do the daemons that it creates."""
 
 from collections.abc import Callable

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`nvdra-migrate` and the charts agree about every value of the reference's chart."""
 
 import json

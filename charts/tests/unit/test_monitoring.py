@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rules, dashboard and monitors: valid, about metrics that exist, and off by default."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a packaged chart brings along: for `helm show`, for catalogues, and with its registry."""
 
 import base64

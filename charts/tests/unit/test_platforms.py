@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Each value that docs/platforms.md says to add is one of the chart, and has its effect."""
 
 import re

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The DaemonSet: where its pods run, what they mount, how they are updated."""
 
 from collections.abc import Callable

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`helm upgrade --reuse-values` from every former state: values that it lacks are no error.
 
 helm then takes the former chart's values instead of the new chart's own. Only the parts of the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The latest release can be upgraded to these charts: fixed fields and names are the same."""
 
 import subprocess

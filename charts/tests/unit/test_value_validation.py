@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Values without effect, and harmful values, are rejected with a helpful message."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Values are documented, used and validated, and described in the same way in all charts."""
 
 import json

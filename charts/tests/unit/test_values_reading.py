@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`nvdra-migrate` reads and writes values as helm does: helm itself is asked."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The chart nvdra-webhook: what is registered, with which certificates, and what is refused."""
 
 from collections.abc import Callable

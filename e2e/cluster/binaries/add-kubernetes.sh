@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Makes kubernetes-<version>/, which pins one more Kubernetes release:
 #   add-kubernetes.sh 1.37.1
 # The release's own go.mod names the modules that are its parts, each published with the same minor

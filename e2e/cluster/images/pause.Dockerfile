@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The process that holds a pod's namespaces: it sleeps until it is killed.
 FROM scratch
 COPY rootfs /

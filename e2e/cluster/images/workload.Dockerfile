@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # What demo and test pods run: a shell, the usual tools, a C library for the programs a GPU brings along.
 FROM scratch
 COPY rootfs /

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /* Contexts and memory. A context of a client of MPS is its server's; that of another process is on the GPU itself. */
 #include <pthread.h>
 #include <stddef.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /* The parts of the simulated libcuda.so.1. */
 #pragma once
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /*
  * The functions of libcuda.so.1 that programs call to ask "is there a GPU, and may I compute on it?": the answers are
  * NVML's, so a container sees the GPUs whose device nodes it was given. There is no computing here.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /*
  * A process as a client of MPS (nvml-simulator.md §17): cuInit looks for a control daemon, whether or not anybody
  * asked for one. A server that ends takes the GPUs away from its clients for good.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /* The configuration file: KEY=VALUE lines, `#` comments, every documented key (docs/reference/imex.md, "The run
    command"). */
 #include <ctype.h>

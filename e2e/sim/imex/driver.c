@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /* The simulated driver that a program belongs to: the state file of its node. */
 #include <fcntl.h>
 #include <glob.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /* What nvidia-imex and nvidia-imex-ctl share: configuration, words, sockets. Spec: nvml-simulator.md §16. */
 #pragma once
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /* The node file: who belongs to the domain, and by which number. */
 #include <ctype.h>
 #include <stdio.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /* Addresses, and sockets that never make anybody wait. */
 #include <arpa/inet.h>
 #include <errno.h>

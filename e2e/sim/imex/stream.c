@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /* Lines of text over a socket that is never waited for. */
 #include <errno.h>
 #include <stdarg.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /* The words of states and connections, as both programs and their messages have them. */
 #include <string.h>
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /* What boots and stops take away from GPUs (nvml-simulator.md §10.6, §10.7). */
 #include "sim.h"
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /* One call: its announcement, its age, its place in the counters, and the right to change anything. */
 #include <signal.h>
 #include <unistd.h>

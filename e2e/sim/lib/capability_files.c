@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /*
  * The capability files of MIG instances below the simulated /proc (nvml-simulator.md §14.4), which the kernel module has
  * made or removed when NVML answers. The files of a GPU are always written as a whole, so that a change also repairs what

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /*
  * Contexts: which processes compute on a GPU or a MIG device, and what its compute mode lets them (nvml-simulator.md
  * §17). There is no computing here; a context is a lock that lasts as long as its process at most.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /*
  * The event ring of the state file (nvml-simulator.md §8, §10): reading it without locks, adding to it under the lock of
  * a transaction, and waiting until anything changes. Event sets, which choose from it, are in events.c.

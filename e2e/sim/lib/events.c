@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /*
  * Event sets (nvml-simulator.md §8): made, filled, waited for and freed. What happens on the node is in the ring of the
  * state file; a set remembers how far it has read, so that every event goes to one waiter of each set that asked for

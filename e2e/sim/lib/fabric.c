@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /* The NVLink fabric as one GPU sees it (nvml-simulator.md §9), in the four shapes the question has had. */
 #include <time.h>
 

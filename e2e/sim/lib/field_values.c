@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /* Field values (nvml-simulator.md §6.5): how well a GPU is, and how it does MIG; every other field is not supported. */
 #include "mig.h"
 

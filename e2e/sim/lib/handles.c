@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /*
  * Handles of GPUs: which there are, and who may see them. Those of MIG are in instances.c.
  *

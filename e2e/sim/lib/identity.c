@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /*
  * Who a GPU is: names, numbers and where it sits on the PCI bus and in its rack (nvml-simulator.md §6.2). A MIG device
  * has a name, a UUID and an index of its own, and shares what its GPU is made of.

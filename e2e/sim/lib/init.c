@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /* nvmlInit and nvmlShutdown, and what an init finds on its node. */
 #include <fcntl.h>
 #include <unistd.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /*
  * The time that a GPU needs before it answers the first client (nvml-simulator.md §10.7).
  *

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /*
  * Handles of MIG instances (nvml-simulator.md §7.10): numbers that name the instance and no other before or after it, so
  * that none is ever used again and nothing has to be kept for them. Where the node file has handles used again, they

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /*
  * Locks on bytes behind the state file, which tell what living processes do (nvml-simulator.md §10.7).
  *

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /* How devices are found: GPUs counted, and GPUs and MIG devices looked up by what names them (nvml-simulator.md §6.2). */
 #include <ctype.h>
 #include <stdlib.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /* Memory of a GPU, and the processes that use it (nvml-simulator.md §6.3). */
 #include "sim.h"
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /* What the files about MIG share: profiles of GPU and compute instances, and handles of GPU instances. */
 #pragma once
 

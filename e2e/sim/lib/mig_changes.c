@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /* What every change of MIG instances has in common (nvml-simulator.md §6.4, §8, §14.4). */
 #include "mig.h"
 

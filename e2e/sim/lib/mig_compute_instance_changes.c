@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /* Compute instances are created and destroyed (nvml-simulator.md §6.4, §7.5, §7.6). How a GPU instance can be cut is in
    mig_compute_instances.c. */
 #include <stdio.h>

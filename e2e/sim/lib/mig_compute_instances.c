@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /* Compute instances (nvml-simulator.md §6.4, §7.5): how a GPU instance can be cut, what exists in it, what more would
    fit. */
 #include <stdio.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /*
  * MIG devices (nvml-simulator.md §6.4, §7.6-7.8): compute instances seen as devices. Which there are, who may see them,
  * what they are called, and how they are looked up. GPU and compute instances themselves are in mig_gpu_instances.c and

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /* GPU instances are created and destroyed (nvml-simulator.md §6.4, §7.3, §7.4). What fits is in mig_gpu_instances.c. */
 #include "mig.h"
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /* GPU instances (nvml-simulator.md §6.4, §7.3): which exist, and what more would fit. With MIG mode off, none exist and
    all would fit. Their profiles are in mig_profiles.c. */
 #include "mig.h"

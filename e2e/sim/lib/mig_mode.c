@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /* Whether a GPU is in MIG mode, and the switch between the modes (nvml-simulator.md §7.2). */
 #include "mig.h"
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /*
  * What can be asked about MIG without any instance: the static table of profiles (nvml-simulator.md §6.4, §7.1),
  * which answers regardless of the mode.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /* Modes of a GPU: those that can be set live in the shared state (nvml-simulator.md §6.3). */
 #include "sim.h"
 

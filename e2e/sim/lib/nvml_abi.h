@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /*
  * The part of NVML's binary interface that this library answers: types, codes and structures (nvml-simulator.md §5).
  * Written from the layouts alone; every size and every field that callers rely on is asserted here.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /*
  * What nvidia-smi and CUDA need beyond the public functions. The real one gets such functions from nvmlInternalGetExportTable,
  * too; the simulated one asks for a table of its own (nvml-simulator.md §15).

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /* The functions that the library has for the driver's other parts alone, as nvmlInternalGetExportTable(&table, PRIVATE_TABLE_ID). */
 #pragma once
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /* Fault rules (nvml-simulator.md §11): which of them apply to a call, and what they do to it. */
 #include <errno.h>
 #include <fnmatch.h>

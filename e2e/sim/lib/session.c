@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /*
  * The session of this process: its lock, the count of inits, and when the state file may be unmapped.
  *

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /*
  * What the files of this library share: the mapped state, the course of one call, and views of one GPU.
  *

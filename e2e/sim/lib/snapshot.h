@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /*
  * The state file as every program reads it that maps it, without a lock (nvml-simulator.md §10.2).
  *

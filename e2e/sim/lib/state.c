@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /*
  * The state file: finding it, mapping it, reading it without locks and changing it with one (nvml-simulator.md §10).
  *

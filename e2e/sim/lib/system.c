@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /* Questions to the driver as a whole, and the words for return codes (nvml-simulator.md §6.1). */
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /*
  * What the tables of monitoring tools show (nvml-simulator.md §3, tier B): an idle GPU with the limits of its model.
  * Everything else about load, clocks and counters is not supported.

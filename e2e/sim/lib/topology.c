@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /* How GPUs lie to each other and to the processors: PCI roots, NUMA nodes, NVLinks (nvml-simulator.md §6.3). */
 #include "sim.h"
 

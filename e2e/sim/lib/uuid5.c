@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /* UUIDs of names, version 5 (RFC 9562 §5.5), with SHA-1 (RFC 3174) for short messages. */
 #include "sim.h"
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /* Finding libnvidia-ml.so.1. */
 #include "library.h"
 

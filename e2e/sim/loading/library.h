@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /* Where the programs of a driver find its NVML library. */
 #pragma once
 

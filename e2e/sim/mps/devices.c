@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /* The devices of NVML in the order and with the selection of CUDA. */
 #include <ctype.h>
 #include <dlfcn.h>

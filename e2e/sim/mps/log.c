@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /* Log lines as the real programs write them: [2026-11-24 04:05:49.123 Control    72] text. */
 #include "log.h"
 

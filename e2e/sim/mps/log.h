@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /* The log lines of the control daemon and its servers. */
 #pragma once
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /* Sockets in the pipe directory, and what the environment says. */
 #include "mps.h"
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /*
  * What the control daemon of MPS, its servers and the CUDA library share: where they meet, and what they tell each
  * other (nvml-simulator.md §17). The files in the pipe directory have the names of the real ones; the messages are the

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /* nvidia-smi -c: who may use a GPU for computing. */
 #include <ctype.h>
 #include <stdio.h>

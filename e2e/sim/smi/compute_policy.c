@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /* nvidia-smi compute-policy: how long a process computes before another one on the same GPU has its turn. */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /* Which GPUs a command is about, and the MIG devices on them. */
 #include <ctype.h>
 #include <stdio.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /* The exit status for an NVML code: the code itself where the real program documents it. */
 #include "smi.h"
 

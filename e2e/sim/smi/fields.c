@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /* Facts of a GPU as text, by the names of nvidia-smi --query-gpu. */
 #include <stdio.h>
 #include <string.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /* nvidia-smi -L */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /* nvidia-smi -q: everything known about each GPU, a fact per line. */
 #include <stdio.h>
 #include <stdlib.h>

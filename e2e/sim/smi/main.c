@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /* nvidia-smi of the simulated driver: an ordinary NVML client. Commands and exit codes:
    docs/reference/nvml-simulator.md §15. */
 #include <stdio.h>

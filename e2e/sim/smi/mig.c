@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /* nvidia-smi mig: its command line, and the GPUs that it is about. */
 #include <stdio.h>
 #include <stdlib.h>

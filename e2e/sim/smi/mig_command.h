@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /* What the parts of nvidia-smi mig share: its command line, and the instances and profiles of a GPU. */
 #pragma once
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /* nvidia-smi mig: makes and destroys GPU instances and compute instances, until one fails. */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /* The MIG profiles and instances of one GPU, as nvidia-smi mig lists and changes them. One that is destroyed meanwhile
    is not among them. */
 #include <stdio.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /* nvidia-smi mig: lists of profiles, of placements, and of instances. */
 #include <stdio.h>
 #include <stdlib.h>

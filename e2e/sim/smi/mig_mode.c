@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /* nvidia-smi -mig: turns MIG mode on or off, or leaves it to the next reset. */
 #include <stdio.h>
 

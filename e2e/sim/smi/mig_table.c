@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /* The MIG devices in the summary of nvidia-smi. */
 #include <stdio.h>
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /* Binding libnvidia-ml.so.1. */
 #include "nvml.h"
 

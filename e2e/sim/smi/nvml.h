@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /*
  * NVML as a client sees it: the functions that nvidia-smi calls, found at run time in libnvidia-ml.so.1.
  * Structures and codes come from the library's own header.

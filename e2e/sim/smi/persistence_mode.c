@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /* nvidia-smi -pm: whether the driver keeps a GPU initialised that nobody uses. */
 #include <stdio.h>
 

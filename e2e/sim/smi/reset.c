@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /* nvidia-smi --gpu-reset: a GPU as after a boot, without one. */
 #include <stdio.h>
 

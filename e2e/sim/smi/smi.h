@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /* What the parts of nvidia-smi share: the command line, the selected GPUs, and how a failure is told. */
 #pragma once
 

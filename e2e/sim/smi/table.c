@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /* The summary that nvidia-smi prints when it is asked nothing. */
 #include <stdio.h>
 #include <stdlib.h>

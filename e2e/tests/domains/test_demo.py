@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The part of `make demo` on ComputeDomains, where nodes are connected by NVLink."""
 
 import pytest

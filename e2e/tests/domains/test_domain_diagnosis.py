@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """When a domain or its workload does not start, `kubectl describe` says why and what to do."""
 
 from collections.abc import Callable, Iterator

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A user creates a ComputeDomain and pods that claim its channel; the nodes follow the pods."""
 
 from functools import partial

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """All processes that work on a domain write one trace, whose id is the domain's UID.
 
 Controller, plugins and daemons do not pass trace contexts. The traces are received over OTLP, as

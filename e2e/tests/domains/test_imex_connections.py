@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Connections between the IMEX of two nodes, which are READY without them."""
 
 import json

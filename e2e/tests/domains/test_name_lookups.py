@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The cluster's name server is asked nothing by a domain that has formed."""
 
 from collections.abc import Iterator

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The accounts of plugins, controller and daemons, with every gate that gives them rights.
 
 Requests that no role allows are denied, and so is what an admission policy takes away from them.

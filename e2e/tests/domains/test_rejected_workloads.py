@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a tenant must not do with ComputeDomains fails, with the reason and what to do."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A domain whose nodes do not share one NVLink partition: IMEX connects nodes of a clique only."""
 
 from collections.abc import Iterator

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The manifests of docs/tasks/workloads.md, with stand-ins for images that a lab cannot pull.
 
 A stand-in replaces image, command and arguments of a container, and nothing else.

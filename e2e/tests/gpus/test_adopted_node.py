@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A node of the reference driver gets ours while its pods run, and nothing of that driver stays."""
 
 from pathlib import Path

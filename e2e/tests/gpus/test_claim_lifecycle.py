@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Claims are created and deleted; their GPUs become free, and nothing of them is left."""
 
 from nvdra_testing.cluster import workloads

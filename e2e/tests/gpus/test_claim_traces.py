@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The processes that work on a claim write one trace, whose id is the claim's UID."""
 
 from collections.abc import Sequence

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """MIG devices that are made for pods, and gone after them.
 
 The driver is installed with the gates DynamicMIG and TimeSlicingSettings for these tests. A

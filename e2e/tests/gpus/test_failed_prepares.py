@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A pod whose GPU cannot be prepared says why, and starts once the cause is gone."""
 
 import pytest

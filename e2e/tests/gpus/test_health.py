@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A GPU falls ill: users see it in slices and pods, new pods avoid it, and it heals.
 
 The driver is installed with the gate NVMLDeviceHealthCheck for these tests. Kubernetes 1.32 has no

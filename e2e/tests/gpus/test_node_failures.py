@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Prepared GPUs survive the sudden end of a node, a kubelet or a pod."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The scheduler, by the published counters, gives out what NVIDIA's tables say there is room for.
 
 Fifty sequences of claims and releases, sixteen at a time: each has a GPU of its own. At every step

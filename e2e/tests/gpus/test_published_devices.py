@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What selectors and the scheduler can know about a node's GPUs."""
 
 import re

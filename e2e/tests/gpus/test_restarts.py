@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pods keep their GPUs while plugin and kubelet restart and the driver is reinstalled."""
 
 from collections.abc import Callable, Iterator

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Claims select GPUs by attributes; a request that no GPU meets is reported to the user."""
 
 from functools import partial

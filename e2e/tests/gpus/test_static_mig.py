@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """MIG devices that an administrator has made, in pods."""
 
 import json

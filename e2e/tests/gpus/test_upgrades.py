@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The latest release is upgraded to this state while pods hold GPUs and others come and go.
 
 `e2e/tests/members/test_upgrades.py` has all components and the way back, behind `--soak`.

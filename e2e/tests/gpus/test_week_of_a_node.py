@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A week of two nodes: reboots, resets, replaced drivers and broken GPUs, while pods come and go.
 
 Pods have whole GPUs, MIG devices and time slices; some have configurations that exceed a bound, and

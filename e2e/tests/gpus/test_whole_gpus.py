@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pods that claim whole GPUs see those GPUs and no others."""
 
 from pathlib import Path

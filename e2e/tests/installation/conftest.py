@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A lab in which nvdra is installed as its users do: `helm install`, both drivers, the webhook.
 
 The API server writes an audit log. The tests follow one another in the order of `ORDER`, because

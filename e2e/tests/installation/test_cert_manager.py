@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An installation whose certificate cert-manager issues instead of the webhook itself."""
 
 import base64

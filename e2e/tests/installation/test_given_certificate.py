@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An installation whose webhook serves a certificate that its administrator has made."""
 
 import base64

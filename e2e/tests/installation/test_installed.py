@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`helm install`, and `helm test`, which says whether everything works."""
 
 from typing import Any

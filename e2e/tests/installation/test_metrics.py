@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Prometheus scrapes the installation: rules and dashboard ask for what there is."""
 
 import json

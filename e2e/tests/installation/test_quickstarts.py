@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every quickstart that these values serve is let in by the webhook, and its pods run.
 
 What their containers see of the GPUs is shown by the groups `gpus`, `sharing` and `domains`.

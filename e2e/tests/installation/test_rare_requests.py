@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the components ask the API server for when something is not as it should be.
 
 Each test shows that they may: the audit of `test_used_permissions` counts these requests.

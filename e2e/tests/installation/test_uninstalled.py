@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`helm uninstall` leaves what the notes and docs/operations.md say, and nothing else."""
 
 from typing import Any

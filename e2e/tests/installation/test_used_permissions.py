@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Each account of the release used every right that its roles grant, and was refused nothing."""
 
 from functools import partial

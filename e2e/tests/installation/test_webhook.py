@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The webhook as pods behind a Service: what users read, who depends on it, how it is replaced."""
 
 import base64

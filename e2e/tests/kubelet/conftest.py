@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The order of the tests of the kubelet's protocol."""
 
 from pathlib import Path

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Each thing in an image has a licence that the bill of materials names, and its text is there."""
 
 import json

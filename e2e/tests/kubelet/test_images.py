@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is in the images that the lab has built, and what is not. No cluster is needed.
 
 The other tests here run these images: what is missing in one is noticed there.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A ComputeDomain in a cluster whose pods have IPv6 addresses first."""
 
 import ipaddress

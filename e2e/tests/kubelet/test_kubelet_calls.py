@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a real kubelet does around its calls, with the second driver following instructions.
 
 A kubelet retries a failed prepare only 60 to 90 s later, or as soon as the pod changes;

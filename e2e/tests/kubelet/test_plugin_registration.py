@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How a real kubelet registers and removes drivers, which the test itself serves.
 
 A kubelet deletes the slices of a driver half a minute after it is gone. One fixture starts this

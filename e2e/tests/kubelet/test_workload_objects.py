@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Jobs, Deployments and DaemonSets whose pods each have a claim from one template."""
 
 from typing import Any

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The tests of a lab's own life run when the lab has changed since they last passed, or for a soak.
 
 Bringing labs up and killing them takes minutes, and only the code of `e2e/cluster` decides how it

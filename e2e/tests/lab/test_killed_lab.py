@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A lab whose `lab` process was killed can be taken down completely."""
 
 import os

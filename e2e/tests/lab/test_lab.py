@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`lab` starts a real cluster in which everything is reachable, and leaves nothing behind.
 
 These tests use labs of their own, beside those that are up.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the tests of a domain's members share."""
 
 from collections.abc import Iterator

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A rack with both reference drivers' claims and definitions gets ours while its pods run."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A domain made by the reference driver's controller over our plugins and daemons.
 
 `--peer=ARCHIVE` runs its image. Without it the reference's manifest runs our controller's image,

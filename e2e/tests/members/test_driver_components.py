@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Controllers, plugins and daemons are replaced, stopped, queried and reconfigured."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The first process of a domain's daemon is killed while a claim waits for it."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Workers, daemons and kubelets fail while a job runs; the job succeeds and nothing moves."""
 
 import time

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A tray of a domain loses its power, and comes back."""
 
 import pytest

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Domains come and go at random while controller and API server are restarted."""
 
 import statistics

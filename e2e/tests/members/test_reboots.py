@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A node of a domain is rebooted while its pod has a channel."""
 
 from functools import partial

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Plugins are replaced while pods with GPUs and channels come and go on every node.
 
 Kubelets from 1.33 on can have two instances of a plugin: there no prepare fails, and the slices

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A domain of the reference driver is taken over with its pods, and deleted cleanly."""
 
 import pytest

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An installation moves from the latest release to this state and back; its pods run throughout.
 
 Pods with whole GPUs and MIG devices come and go meanwhile, and a domain has a pod on each node.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What tests of several files have in common."""
 
 from collections.abc import Iterator

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Three hundred pods of all kinds come and go on two nodes: nothing grows, and nothing is left.
 
 `--soak` runs them. A wave has pods with a GPU each, with turns on one, with one by MPS, with MIG

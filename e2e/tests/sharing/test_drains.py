@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A node whose GPUs do not work any more is drained, whatever its pods have changed of them.
 
 Each remedy for such a GPU begins with that. The driver has all its gates for single GPUs.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pods that share a GPU or a MIG device by MPS, and what is left of it afterwards: nothing.
 
 The driver has all its gates for single GPUs at once for these tests, as nothing of one feature may

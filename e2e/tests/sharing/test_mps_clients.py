@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a container that shares a GPU by MPS can do to others: to its node, to other claims."""
 
 from uuid import uuid4

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """MPS control daemons that are deleted, start late or not at all; an API server that is away."""
 
 import subprocess

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pods with a share each of one GPU.
 
 The driver is installed with the gate ConsumableShares and four shares per device for these tests. A

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pods whose processes take turns on a GPU: its time slice while they run, and after them."""
 
 from collections.abc import Iterator

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Certificate authorities of the machine that runs the tests."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How long outages last and idle components are watched in tests: pytest options."""
 
 from dataclasses import dataclass

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Opaque parameters that the API server stores and that must not harm more than their own claim.
 
 Each is within 10 KiB and valid JSON for Go. Numbers beyond the range of floats are not here: the

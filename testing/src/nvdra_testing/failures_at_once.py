@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Failures are told when they happen: a run that is cut off has said what failed until then."""
 
 import pytest

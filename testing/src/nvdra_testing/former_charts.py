@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Charts that clusters have today: of the releases, and of states that were never released."""
 
 from pathlib import Path

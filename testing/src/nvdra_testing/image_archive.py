@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is in an image, read from its OCI archive: files, links, contents, configuration."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Clients that hold a server's connections and do not say what they want, as a hostile pod would.
 
 `run` starts them as a process of their own, which is nice to the server: on a cluster they are

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A name server that knows no name and counts the questions."""
 
 import socket

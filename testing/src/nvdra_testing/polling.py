@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Waiting for another process that has no way to notify the test."""
 
 import asyncio

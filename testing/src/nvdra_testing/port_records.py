@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Records of the prepared claims of a driver of ports: for tests of what all drivers share."""
 
 from nvdra_api.ids import ClaimUID, DeviceName, PodUID, PoolName

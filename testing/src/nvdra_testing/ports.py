@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Loopback ports for programs that tests start; no two pytest workers get the same port.
 
 A port that the kernel has assigned and got back can be assigned again before the program binds it.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Starts our programs as forks of processes that have imported them already.
 
 A start of a component or of `lab` takes about a second of processor, nine tenths of it imports, and

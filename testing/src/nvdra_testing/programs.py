@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where tests find the components' programs: beside this Python, or where they are told to look.
 
 `NVDRA_PROGRAMS=DIRECTORY` runs the tests with the programs of another environment, such as one

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """promtool, which checks rules of Prometheus, and Prometheus itself: of Debian's package.
 
 The package would also start a server, so only the programs are taken from it.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Earlier versions of the packages, built from the commits that docs/releases.md names."""
 
 import io

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reports of tests whose texts hold surrogates, which no process of pytest-xdist can send.
 
 What a test logs and prints is a part of its report, and some tests hand on texts that cannot be

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What only a soak runs: the option `--soak`, and tests and cases with the marker `soak`.
 
 `make test` has to end within an hour on two cores. A test is left to `make soak` if it is long and

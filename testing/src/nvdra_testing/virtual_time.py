@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An event loop with virtual time: tests do not wait, and a test that would never end fails.
 
 It is for code that waits for other tasks and deadlines only; threads and sockets need real time.

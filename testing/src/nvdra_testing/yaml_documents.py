@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """YAML read by libyaml.
 
 PyYAML's own parser takes ten times as long, which the many objects of charts make felt.

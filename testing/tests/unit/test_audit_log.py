@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What follows from an audit log: which rights nobody used, and what was refused."""
 
 import json

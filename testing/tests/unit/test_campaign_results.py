@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A campaign is content only if it struck what it had to, and found everything right."""
 
 from collections import Counter

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The property test's model accuses a plugin that is wrong."""
 
 import pytest

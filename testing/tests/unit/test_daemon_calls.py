@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The crash campaign's reading of an IMEX daemon's calls, on which its completeness rests."""
 
 from nvdra_testing.crash_campaigns import daemon_calls, points

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A node is Ready while its daemon says so and its pod is Ready; Kubernetes may be late itself."""
 
 import json

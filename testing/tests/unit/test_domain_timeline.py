@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a status says of a node is compared with what was true; nothing else is called untrue."""
 
 from nvdra_testing.random_domains.timeline import Away, Change, Untruth, untruths

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Recordings are compared with the golden list of calls."""
 
 import pytest

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Calls whose server ends, whose channel is closed, and whose caller is cancelled."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The values that a reader of the documentation installs with in a lab."""
 
 from pathlib import Path

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What GPUs and slices must be, for the property test."""
 
 from collections.abc import Iterable

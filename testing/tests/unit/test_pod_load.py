@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How long pods waited for their sandbox, and which prepares failed, from recordings."""
 
 from pathlib import Path

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The crash campaign's reading of strace's output, on which its claim to completeness rests."""
 
 from nvdra_testing.crash_campaigns import points

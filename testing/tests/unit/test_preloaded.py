@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A program that is forked behaves as one that is started from its file."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """When published devices were not there, from a recording of slices."""
 
 from typing import Any

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The checkpoint that tests lay down is what the reference driver writes, byte by byte."""
 
 from typing import Any

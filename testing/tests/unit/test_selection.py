@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which calls a campaign strikes."""
 
 from nvdra_testing.crash_campaigns import golden_points, selection

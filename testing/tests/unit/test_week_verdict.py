@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The judgement of a week finds what is lost, doubled, stuck and unexplained, and nothing else."""
 
 from dataclasses import replace

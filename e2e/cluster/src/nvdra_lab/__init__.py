@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
 """A real Kubernetes cluster on one machine, with simulated GPUs."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The commands of `lab`, one function each; they return the exit status."""
 
 import argparse

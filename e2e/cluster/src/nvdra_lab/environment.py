@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The only module of `lab` that reads the environment."""
 
 import dataclasses

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Removes a lab's files: tens of thousands, most of them from unpacked images.
 
 On a busy disk an unlink mostly waits, so many files are removed at the same time.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The paths of a lab: its state directory, and the cache, which stays when labs are removed.
 
 /var/lib/nvdra-lab/<name>/

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A lab as data: its nodes, its addresses and the versions it runs.
 
 Labs differ by their name, and on the network by their index: lab `i` uses addresses that contain

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reports progress to a terminal or to a log, on standard error."""
 
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The labs of this machine: their directories, and the decisions of each."""
 
 import contextlib

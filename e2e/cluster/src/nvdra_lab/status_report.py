@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The status of a lab, as a table or as JSON."""
 
 import dataclasses

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The Kubernetes releases that a lab can run, and their settings."""
 
 import re

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A lab on kind, up to the programs `kind` and `docker`, which are scripts that note their calls.
 
 The simulated hardware is real. There is no docker here, so what kind and docker do is not tested.

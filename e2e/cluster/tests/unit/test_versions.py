@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 import pytest
 from nvdra_lab import environment, versions
 from nvdra_lab.artifacts import binaries

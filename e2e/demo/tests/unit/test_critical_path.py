@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which steps a domain's formation hung on."""
 
 from collections.abc import Sequence

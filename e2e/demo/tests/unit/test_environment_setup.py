@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which lab the demo takes as it is, and what it says of one that is not well."""
 
 import pytest

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the demo makes of what the API, the driver and the lab say."""
 
 import io

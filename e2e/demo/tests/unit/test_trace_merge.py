@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What several processes remember of one trace, put together again."""
 
 import json

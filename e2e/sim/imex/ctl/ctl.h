@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /* What nvidia-imex-ctl knows of a domain, how it learns that, and the two ways it shows it. */
 #pragma once
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /* The domain as its nodes describe it, each asked at its command service; a node's peers cannot speak for it. */
 #include <netdb.h>
 #include <pthread.h>

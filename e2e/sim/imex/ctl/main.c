@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /* nvidia-imex-ctl of the simulated driver: asks a daemon how it is, and how its domain is (nvml-simulator.md §16.2). */
 #include <stdio.h>
 #include <stdlib.h>

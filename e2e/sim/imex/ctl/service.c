@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /* Asks one daemon at its command service, and waits for the answer. */
 #include <poll.h>
 #include <string.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /* A domain as a table for people, and as JSON. */
 #include <stdio.h>
 #include <string.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /* The command service: what nvidia-imex-ctl asks, over TCP or a Unix socket. */
 #include <errno.h>
 #include <stdio.h>

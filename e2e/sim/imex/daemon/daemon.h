@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /*
  * The parts of nvidia-imex and what they tell each other.
  *

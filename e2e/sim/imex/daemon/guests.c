@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /* The others' connections to us: who may come in, and what they are told. */
 #include <errno.h>
 #include <inttypes.h>

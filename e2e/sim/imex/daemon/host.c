@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /* The simulated node that this program runs on: its state file, and the place of its one IMEX instance. */
 #include <fcntl.h>
 #include <pthread.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /* Our connection to each of the others: found by name, greeted, kept alive, and made again when it is lost. */
 #include <errno.h>
 #include <inttypes.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /* Log lines: to standard error, a file or syslog. */
 #include <errno.h>
 #include <stdarg.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /* Names to addresses, each on a thread of its own: a name server that does not answer stops nobody else. */
 #include <netdb.h>
 #include <pthread.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /* nvidia-imex of the simulated driver: its states, and the loop that everything happens in (nvml-simulator.md §16.1). */
 #include <signal.h>
 #include <stdio.h>

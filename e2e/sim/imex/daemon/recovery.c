@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /*
  * Whom an instance was connected to, so that the one after a crash waits for them (quorum RECOVERY).
  *

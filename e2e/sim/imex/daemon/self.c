@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /* What this daemon is, for all its parts. */
 #include "daemon.h"
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /* The start of nvidia-imex: command line, configuration, the background, and everything that can be missing. */
 #include <errno.h>
 #include <fcntl.h>

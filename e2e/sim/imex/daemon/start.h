@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /* What the start needs once, and nothing after it. */
 #pragma once
 

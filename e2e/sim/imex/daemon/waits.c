@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /* What the loop waits for, as its parts add to it. */
 #include "daemon.h"
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /* The clients: those that wait for a server, and what is known of those that have one. */
 #include <string.h>
 #include <sys/socket.h>

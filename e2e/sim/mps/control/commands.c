@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /* The commands of the front end (NVIDIA's MPS guide, "Legacy MPS v2 Interface"; the manual page). */
 #include <ctype.h>
 #include <errno.h>

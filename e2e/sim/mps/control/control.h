@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /* The parts of nvidia-cuda-mps-control. One thread answers commands, clients and servers. */
 #pragma once
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /* The loop of the control daemon. */
 #include <signal.h>
 #include <stdlib.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /* What the daemon asks the driver. Another process asks, because the daemon itself keeps neither it nor a GPU open. */
 #include <ctype.h>
 #include <stdlib.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /* The front end: takes commands from standard input to the daemon. */
 #include <errno.h>
 #include <stdlib.h>

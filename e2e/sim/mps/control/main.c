@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /* nvidia-cuda-mps-control of the simulated driver: lets processes share GPUs (nvml-simulator.md §17). */
 #include <stdlib.h>
 #include <string.h>

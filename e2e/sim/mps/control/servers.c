@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /* The servers: one process for each user, which the daemon starts for its first client. */
 #include <errno.h>
 #include <fcntl.h>

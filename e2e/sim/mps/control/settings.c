@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /* What clients get if nothing else is said: a part of the multiprocessors and of the memory. */
 #include <stdlib.h>
 #include <string.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /* The daemon's directories and what it makes in them. */
 #include <errno.h>
 #include <fcntl.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /* Lists of servers, clients and processes. */
 #include <limits.h>
 #include <stdlib.h>

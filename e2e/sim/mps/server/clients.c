@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /* The clients of a server: what they compute on, and how much memory they have. */
 #include <stdlib.h>
 #include <string.h>

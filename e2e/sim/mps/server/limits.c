@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /* What clients get: a part of the multiprocessors and of the memory. */
 #include <ctype.h>
 #include <stdlib.h>

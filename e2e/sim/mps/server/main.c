@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /*
  * nvidia-cuda-mps-server of the simulated driver: has the one context on the GPUs that the clients of MPS share
  * (nvml-simulator.md §17). The control daemon starts it, and it ends with its daemon.

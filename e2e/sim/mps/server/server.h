@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /* The parts of nvidia-cuda-mps-server. One thread answers the control daemon and all clients. */
 #pragma once
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The complete description of one simulated node, without defaults.
 
 Enumerations are the numbers of NVML (docs/reference/nvml-simulator.md §5), so that the state file,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Disturb `nvidia-imex` on a node (docs/reference/nvml-simulator.md §16.1).
 
 Each function is one transaction on the state file. It affects a running daemon at once.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Simulate hardware incidents on a node: errors, losses, resets, boots.
 
 Each function is one transaction on the state file, which all processes see at once. The capability

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Install and uninstall a simulated driver on this machine.
 
 A list of the installed files is stored in the driver root, so that a later process can replace or

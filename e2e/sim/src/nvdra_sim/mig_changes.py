@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Create and destroy MIG instances on a node that runs, as an administrator does.
 
 Each function is one transaction on the state file. The driver reports the change to those who wait

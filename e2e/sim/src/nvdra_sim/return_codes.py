@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The return codes of NVML by name and number: `GPU_IS_LOST`, `15`."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What nvidia-imex makes of its configuration and its node list, asked through the program."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """nvidia-imex-ctl as scripts and people use it, with one daemon (§16.2)."""
 
 import errno

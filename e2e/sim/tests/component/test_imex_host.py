@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What of its host nvidia-imex depends on, and what can be done to it there (§16.1)."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """nvidia-imex where a container has nothing of the driver but what CDI mounts into it (§16.3)."""
 
 import signal

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Several nvidia-imex on a network of their own, known to each other by names (§16.1, §21.14)."""
 
 import signal

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sixteen threads mix all kinds of calls for ten seconds while the node changes (§21.10)."""
 
 import random

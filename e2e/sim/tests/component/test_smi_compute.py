@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How GPUs are shared: `nvidia-smi -c` and `nvidia-smi compute-policy`.
 
 Source: docs/reference/nvml-simulator.md §15; docs/reference/gpu-prepare.md, "Time-slicing".

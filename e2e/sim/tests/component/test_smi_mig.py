@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """nvidia-smi mig: what can be made, what there is, making and destroying."""
 
 from collections.abc import Mapping

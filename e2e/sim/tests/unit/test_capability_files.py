@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The capability files of MIG instances, whoever makes the instances.
 
 Source: docs/reference/nvml-simulator.md §14.4.

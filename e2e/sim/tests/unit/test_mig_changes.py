@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """MIG instances that an administrator creates and destroys while programs use NVML.
 
 Source: docs/reference/nvml-simulator.md §7, §8, §14.4.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Processes that compute with CUDA, as clients of an MPS daemon and by themselves.
 
 Source: docs/reference/nvml-simulator.md §17.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The control daemon of MPS: how it starts, what it is told, how it ends.
 
 Source: docs/reference/nvml-simulator.md §17.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Structures have the sizes of the real interface, and other versions are refused.
 
 The library asserts its own layouts when it is compiled; here the other side, pynvml, is held

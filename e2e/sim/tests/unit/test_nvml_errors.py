@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What goes wrong, and in which order the library finds it.
 
 Source: docs/reference/nvml-simulator.md §4.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Event sets by themselves: made, filled, waited for, freed.
 
 What reaches them is in test_nvml_incidents.py.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What NVML says of the NVLink fabric, platform by platform, and how that changes (§9)."""
 
 import ctypes

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rules make running processes fail or wait, from their next call on (nvml-simulator.md §11)."""
 
 import threading

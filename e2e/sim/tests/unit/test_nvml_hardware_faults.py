@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Each row of the table of faults that is no plain rule or event.
 
 Source: docs/reference/nvml-simulator.md §11.

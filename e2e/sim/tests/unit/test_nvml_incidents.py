@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What happens on a node reaches those who wait for it, in every process (§8, §21.7)."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """GPUs that take their time to answer the first client, and GPUs that are excluded.
 
 Source: docs/reference/nvml-simulator.md §10.7.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """NVML creates and destroys MIG instances, as unmodified pynvml asks it to.
 
 Source: docs/reference/nvml-simulator.md §6.4, §6.6, §7.3-7.6, §8.

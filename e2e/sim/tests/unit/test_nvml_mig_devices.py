@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """MIG devices of the node file as unmodified pynvml sees them.
 
 Source: docs/reference/nvml-simulator.md §7.

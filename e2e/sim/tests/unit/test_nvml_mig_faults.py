@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Faults of MIG changes: each call may fail, hang, lose its answer or kill its caller.
 
 Source: docs/reference/nvml-simulator.md §7.2, §11.

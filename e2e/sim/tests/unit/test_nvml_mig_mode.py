@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The switch between the MIG modes, as unmodified pynvml sees it.
 
 Source: docs/reference/nvml-simulator.md §7.2.

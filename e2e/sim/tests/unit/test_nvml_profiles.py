@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What unmodified pynvml says about each GPU of each profile is what the description says."""
 
 import ctypes

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One node for all processes: what one changes, the others see, whole and at once.
 
 Source: docs/reference/nvml-simulator.md §10.

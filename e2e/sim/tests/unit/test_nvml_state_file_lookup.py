@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where the library looks for its state, and which GPUs a container sees.
 
 Source: docs/reference/nvml-simulator.md §10.3, §10.5.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The simulator answers every call as real boards have answered it, but for known differences.
 
 The differences are in `e2e/hardware/recorded/differences.yaml`, each with a reason.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The API types of nvdra, a Kubernetes DRA driver for NVIDIA GPUs.
 
 `nvdra_api.v1beta1` has the kinds of `resource.nvidia.com/v1beta1`, `nvdra_api.resource` the objects

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Decoding of JSON documents into the kinds of `nvdra_api.v1beta1`.
 
 Strict decoding refuses unknown and duplicate fields, because in a document from a user they are

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The errors that the driver reports to the kubelet and to users.
 
 Every error has a stable reason. The same string appears in the answer to the kubelet, in Events,

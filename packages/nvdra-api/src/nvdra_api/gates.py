@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Feature gates: names, stages, defaults, the syntax of `--feature-gates`, and dependencies.
 
 `FeatureGates` is an immutable value. Code that depends on a gate takes it as an argument; there is

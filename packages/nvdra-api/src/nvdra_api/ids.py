@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Types for identifiers, so that a signature shows which string it expects."""
 
 import re

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 r"""The parser of all JSON that others write, and the bounds that it has.
 
 A user writes claims, templates and annotations, a container writes files, and a pod that

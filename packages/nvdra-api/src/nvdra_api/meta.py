@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The parts that API objects have in common (`k8s.io/apimachinery/pkg/apis/meta/v1`)."""
 
 from datetime import datetime

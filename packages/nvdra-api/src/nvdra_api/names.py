@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Names that Kubernetes, the kubelet and CDI know the driver by.
 
 Sources: docs/reference/gpu-devices.md, "Identifiers and constants", docs/reference/gpu-prepare.md,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kubernetes quantities (`k8s.io/apimachinery/pkg/api/resource`) with exact arithmetic.
 
 The amount of a text is that of Kubernetes, or the text is refused: Kubernetes takes `1e999999999`

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Text that a terminal shows as it is, also where others wrote parts of it. Standard library only.
 
 A tenant's text in an error can hold sequences that rename a window, move the cursor or reverse what

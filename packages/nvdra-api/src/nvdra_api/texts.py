@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Texts that contain what others have written: bounded, and valid Unicode.
 
 Names of files, output of programs and messages of exceptions can hold surrogates, which UTF-8

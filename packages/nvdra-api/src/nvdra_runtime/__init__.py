@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The framework that the components of nvdra run on.
 
 The distribution `nvdra-api` has an extra for the dependencies of each package. An import of a

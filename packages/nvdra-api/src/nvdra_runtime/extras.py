@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checks that the optional dependencies of a package are installed.
 
 The distribution `nvdra-api` has an extra for each package of `nvdra_runtime` that has dependencies.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What component tests stand on: an API server, a kubelet's root directory."""
 
 import asyncio

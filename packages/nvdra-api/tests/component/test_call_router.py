@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Calls that an instance passes on, keeps, answers by itself or refuses, over real sockets."""
 
 import asyncio

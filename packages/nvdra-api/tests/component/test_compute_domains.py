@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A real API server accepts what the models accept and refuses what they refuse."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The health of devices on its way to the kubelet, over real sockets; the test is the kubelet."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 from datetime import UTC, datetime
 
 from nvdra_api.ids import ClaimUID, NodeName, TraceID

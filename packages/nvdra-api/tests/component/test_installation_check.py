@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the test of an installation reads of a plugin whose DaemonSet may not create a pod."""
 
 from nvdra_runtime.installation.checker import Checker

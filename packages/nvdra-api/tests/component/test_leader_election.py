@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One of several processes leads; the next one follows as soon as the lease is released."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The NVML adapter on simulated boards, below an unmodified pynvml.
 
 Each reading is a process of its own: pynvml keeps the first library it loads.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Metrics leave by OTLP as `/metrics` shows them, when the standard variables ask for it."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Spans leave by OTLP as they were told, and a collector in trouble holds nobody up."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An object that fails each time it is looked at keeps no other object from its turn."""
 
 from datetime import UTC, datetime

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The table of what can become of a pool, row by row: what is written, and what is there then.
 
 One publisher leaves a pool; others do what they do; another publisher wants the next pool. Pools

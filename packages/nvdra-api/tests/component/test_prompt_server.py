@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A server that ends with its last call: what counts as one."""
 
 import asyncio

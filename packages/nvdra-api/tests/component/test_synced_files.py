@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is told to be on the disk was synced before: the kernel is asked, not the page cache.
 
 A kill leaves the page cache in place, so only the calls themselves tell a file that survives a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a pip user gets: the wheel, installed without extras and used outside the repository."""
 
 import json

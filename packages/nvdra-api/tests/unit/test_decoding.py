@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Strict and tolerant decoding of configs and custom resources."""
 
 import json

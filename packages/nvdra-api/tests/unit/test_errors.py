@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Texts of errors for the kubelet and for Events."""
 
 from datetime import UTC, datetime, timedelta, timezone

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An import of a package whose extra is not installed says which extra is missing."""
 
 import re

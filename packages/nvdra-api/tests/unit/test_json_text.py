@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Foreign JSON: what is refused, with its field, in time that grows with the length only."""
 
 import functools

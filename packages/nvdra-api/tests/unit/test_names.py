@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Names that are made from a domain's UID."""
 
 from nvdra_api import names

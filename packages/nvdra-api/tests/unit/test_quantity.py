@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Quantities: parsed, compared and written as Kubernetes does."""
 
 import time

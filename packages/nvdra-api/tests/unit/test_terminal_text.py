@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Nothing that a tenant wrote reaches a terminal as anything but visible characters."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Texts of others: bounded, and valid Unicode."""
 
 from hypothesis import given

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The command `nvdra-cd-controller`, also run as `python -m nvdra_cd_controller`."""
 
 import sys

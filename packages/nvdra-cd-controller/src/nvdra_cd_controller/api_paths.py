@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Paths of the objects that the controller reads and writes."""
 
 from collections.abc import Callable, Mapping

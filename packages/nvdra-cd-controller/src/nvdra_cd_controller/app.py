@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The controller's start: creates its parts in order and stops them in the opposite order."""
 
 import asyncio

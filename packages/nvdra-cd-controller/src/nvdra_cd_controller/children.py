@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The children of a domain: a DaemonSet, its daemons' and its workload's claim template.
 
 Where daemons are not open to all pods there is a NetworkPolicy as well (`network_policies`). The

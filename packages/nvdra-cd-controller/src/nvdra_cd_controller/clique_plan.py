@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a clique should contain, from what the daemons say on their pods. Pure.
 
 The controller writes for the daemons that announce themselves. Entries of daemons that write

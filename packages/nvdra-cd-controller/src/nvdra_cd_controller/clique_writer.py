@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes the cliques of domains: who has joined, who is ready, who is gone.
 
 `clique_plan` says what a clique should contain, `write_pace` when it may be written again. A write

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The root span of a domain's trace, written once: when the domain is formed, late, or deleted.
 
 An annotation of the domain's DaemonSet tells the next controller that the span is written. Where

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A snapshot of one domain: the objects that the API server holds of it at one moment.
 
 These are values only. `informers` takes them from its caches; `children` and `status` compute what

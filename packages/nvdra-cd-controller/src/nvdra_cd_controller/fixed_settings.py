@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which settings the daemons of a domain have, whatever the controller is set to by now. Pure.
 
 Source: docs/decisions/cd-controller.md, "What of a domain never changes?".

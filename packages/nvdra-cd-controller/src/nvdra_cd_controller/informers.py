@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Informers for everything that belongs to ComputeDomains, indexed by the UID of the domain.
 
 The index follows every change, including our own writes, so that a snapshot of one domain costs as

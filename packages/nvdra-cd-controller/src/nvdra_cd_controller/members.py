@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The members of a domain, and stale entries, from cliques, pods and labelled nodes.
 
 The result depends on the current objects alone: it is the same in whatever order they arrived, and

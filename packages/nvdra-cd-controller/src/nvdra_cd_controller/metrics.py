@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The controller's own metrics, beside those of every component.
 
 The numbers of domains and members are computed from the informers' caches at each scrape, so that

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Finds out why the DaemonSet of a domain has made no pod for a node.
 
 Only Events of the DaemonSet say it. They are read when a node has had no pod for some seconds, and

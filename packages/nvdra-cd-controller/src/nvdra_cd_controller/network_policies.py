@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The NetworkPolicy of a domain's daemons. Pure.
 
 nvidia-imex has no authentication: whoever reaches its ports uses it. So only the daemons of the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes the controller's changes: children, finalizers, node labels, cliques, the status.
 
 Each write is put into the informers' caches at once. A write is based on the version of the object

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reconciles one domain: its children, its status, its teardown.
 
 A reconciliation compares what is there with what should be, and writes the difference. It can run

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """All flags of the controller.
 
 `nvdra_runtime.settings.loader` fills the model once, from flags and environment variables. Names

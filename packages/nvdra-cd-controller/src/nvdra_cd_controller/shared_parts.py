@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Keeps the equal parts of similar objects once. Pure.
 
 The DaemonSets and claim templates of all domains differ in a few names and UIDs, and so do the pods

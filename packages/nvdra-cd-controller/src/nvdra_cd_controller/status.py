@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The status of a domain, computed from its members and the state of its children.
 
 `desired` is a pure function, and nothing else decides what a status says. The same inputs give the

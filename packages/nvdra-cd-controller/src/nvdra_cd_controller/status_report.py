@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The controller's state for `/debug/status` and the probes, answered from memory."""
 
 from collections.abc import Iterator, Mapping

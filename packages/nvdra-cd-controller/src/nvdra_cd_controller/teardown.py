@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The teardown of a domain: from what is left of it to the next actions, or what to wait for.
 
 The phases of a table are checked from the top each time something has changed. There is no state: a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Performs the steps of a domain's teardown, as far as they can be done now."""
 
 import asyncio

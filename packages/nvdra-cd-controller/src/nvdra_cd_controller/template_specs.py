@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The specs of the claim templates that domains use, which the informer does not receive.
 
 Any user may put a domain's label on templates of a megabyte, of which the controller would receive

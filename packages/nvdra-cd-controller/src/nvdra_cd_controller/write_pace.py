@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """When an object that many watch may be written again. Pure; times are arguments.
 
 The first change is written at once. While changes go on, each write waits longer than the one

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A real API server with the CRDs of ComputeDomain and ComputeDomainClique."""
 
 from collections.abc import AsyncIterator, Iterator

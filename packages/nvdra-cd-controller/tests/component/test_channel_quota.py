@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A ResourceQuota of a namespace limits how many channels its claims can hold."""
 
 import itertools

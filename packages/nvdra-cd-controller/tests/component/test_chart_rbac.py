@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The chart on a real API server: both service accounts can do their work and nothing else."""
 
 import json

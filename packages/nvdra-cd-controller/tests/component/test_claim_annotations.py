@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The claims of a domain say where it is, so that nodes need not search for it."""
 
 import copy

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """After a kill before or after any write to the API server, another controller finishes the work.
 
 The writes are recorded from undisturbed runs in the same test and compared with the golden list of

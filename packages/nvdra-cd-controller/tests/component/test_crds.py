@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whose CustomResourceDefinitions the cluster has, and what the controller does with them."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The CRDs on a real API server: validation, defaults and printer columns."""
 
 import json

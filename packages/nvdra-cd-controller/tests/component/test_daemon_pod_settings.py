@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Settings of the daemons' pods, as a real API server stores them."""
 
 from nvdra_testing.control_plane.controller import ControllerProcess

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A domain with the controller's process and a real API server: created, corrected, deleted."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The status follows the daemons, which the test simulates: they join, fail, return and leave."""
 
 import json

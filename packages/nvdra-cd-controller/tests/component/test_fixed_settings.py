@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A limit or a gate of the controller changes while domains run: their daemons keep theirs."""
 
 from typing import Any

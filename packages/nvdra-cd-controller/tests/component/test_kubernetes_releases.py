@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The CRDs of the reference driver's chart, and API servers with older versions of DRA."""
 
 import copy

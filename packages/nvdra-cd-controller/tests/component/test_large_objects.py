@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Large and odd objects of one tenant delay no other's domains."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Two controllers with leader election: one works, and hands over when it ends."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The log lines of each verbosity of `-v` (charts/README.md)."""
 
 import pytest

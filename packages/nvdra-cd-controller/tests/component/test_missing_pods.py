@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A domain says why its DaemonSet could not make the pod of a daemon."""
 
 from nvdra_testing.control_plane.domain_installation import DriverInstallation

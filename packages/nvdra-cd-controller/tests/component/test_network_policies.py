@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The NetworkPolicy of each domain on a real API server, which stores it and enforces none."""
 
 import asyncio

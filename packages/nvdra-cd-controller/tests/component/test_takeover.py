@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A controller takes over what was started, changed or lost while no controller was running."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The DaemonSet and both claim templates of a domain, and how changes of them are corrected."""
 
 import copy

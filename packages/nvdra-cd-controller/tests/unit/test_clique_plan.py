@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the controller writes into a clique, beside daemons that write themselves."""
 
 from collections.abc import Sequence

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """When the root span of a domain is written and what it says."""
 
 from dataclasses import dataclass, replace

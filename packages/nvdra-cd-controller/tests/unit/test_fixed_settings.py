@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What all daemons of a domain share stays as it was when the domain was made."""
 
 import json

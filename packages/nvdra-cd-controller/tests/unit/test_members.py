@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Members and stale entries do not depend on the order of cliques, pods and labels."""
 
 import random

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Members and status do not depend on how their events arrive.
 
 Daemons join, report and leave in any order. One reader sees every event once. Another one sees some

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The NetworkPolicy of a domain's daemons, and how changes of it are corrected."""
 
 import copy

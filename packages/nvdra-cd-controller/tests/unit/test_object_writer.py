@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Each write names the object that was read, so that it never hits another one."""
 
 from collections.abc import Callable

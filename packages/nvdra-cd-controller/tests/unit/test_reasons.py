@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every reason that the controller's source names has a test that provokes it."""
 
 import ast

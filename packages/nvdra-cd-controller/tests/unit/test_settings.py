@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Settings that cannot work are rejected at the start."""
 
 import json

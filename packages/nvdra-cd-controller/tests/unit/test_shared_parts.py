@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Objects keep their values, and have their equal parts in common."""
 
 import copy

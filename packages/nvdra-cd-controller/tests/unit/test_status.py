@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The status of a domain, its conditions with reasons, and the Events about it."""
 
 from dataclasses import replace

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The steps of a teardown. From any state, it ends with nothing left."""
 
 import random

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Specs of claim templates are kept as long as the templates exist."""
 
 from nvdra_api.meta import JsonObject

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The first write is at once, many changes share one, and the last one hardly waits."""
 
 import itertools

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The command `nvdra-cd-plugin`, also run by `python -m nvdra_cd_plugin`."""
 
 import gc

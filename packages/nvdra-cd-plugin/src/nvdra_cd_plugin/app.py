@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Creates the parts of the plugin and starts them in order."""
 
 import asyncio

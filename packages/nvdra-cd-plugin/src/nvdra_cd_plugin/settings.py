@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The flags of this component, in one model.
 
 `settings.loader.load` fills the model once, from flags and environment; nothing else reads them.

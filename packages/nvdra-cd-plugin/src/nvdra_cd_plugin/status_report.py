@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The node's devices for the command `status`, and the fabric's check for `/readyz`.
 
 Both use only what is in memory.

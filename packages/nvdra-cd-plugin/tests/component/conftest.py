@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A real API server with the CRDs; for each test a simulated node and the plugin."""
 
 from collections.abc import AsyncIterator

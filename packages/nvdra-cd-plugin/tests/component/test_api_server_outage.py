@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What works while the API server is away, and what waits for it."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A workload's claim, from the label of its node to its channels, and back."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Claims that are refused, each with its reason and without a change on the node."""
 
 from typing import Any

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The crash campaign: killed before any call that changes something, the plugin recovers.
 
 After a start and the kubelet's retry the claim has what it must have, and after the unprepare the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """DaemonNotReady names what this node's daemon lacks, two seconds before the kubelet's deadline."""
 
 import time

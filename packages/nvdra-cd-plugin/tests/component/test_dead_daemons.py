@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A channel is not given on the word of a daemon that is dead, whatever its entry says.
 
 Daemons of this release hold a lock while their nvidia-imex is READY. Of others, such as those of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A claim's domain is read by its name if the claim says it, and searched for otherwise."""
 
 from collections.abc import AsyncIterator

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Opaque parameters that exceed a bound: their own claim is refused, and nothing else changes."""
 
 from nvdra_testing import extreme_json

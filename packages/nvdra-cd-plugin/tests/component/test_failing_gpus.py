@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """GPUs that fail alone: the others say which clique the node belongs to, and it is remembered."""
 
 import pytest

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """--imex-mode=hostManaged: nvidia-imex-ctl on the host decides, and no label is set."""
 
 import subprocess

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """nvdra-imex-daemon as a process becomes ready with what the plugin gives it."""
 
 from pathlib import Path

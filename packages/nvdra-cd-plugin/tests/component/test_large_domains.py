@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The trace of a domain with many nodes: each member's spans are in a trace of its own."""
 
 from typing import Any

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The domain's label of the node: when it is set and removed, and which claims wait for it."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """NVML is released on the node, so that an administrator can work on its GPUs.
 
 The GPU plugin carries out the request and writes `nvml-release.json`; here the test writes it. The

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every reason is the same in the kubelet's text, Events, metrics, log and span."""
 
 import pytest

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Restarts of the plugin, a late fabric, a missing driver, and lost state."""
 
 import json

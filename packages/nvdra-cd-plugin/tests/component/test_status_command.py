@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The command `nvdra-cd-plugin status` beside a running plugin."""
 
 import json

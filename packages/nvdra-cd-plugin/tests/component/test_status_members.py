@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ComputeDomainCliques=false: the domain's status says which daemons are ready."""
 
 import asyncio

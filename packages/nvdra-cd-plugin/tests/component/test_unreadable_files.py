@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An error of the file system on any file that the plugin reads is a reason; none ends the process.
 
 The usual run tries each error; `--soak` tries each with all and with some of the calls, and each

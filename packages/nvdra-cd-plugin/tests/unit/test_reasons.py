@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every reason that the plugin's code can raise is provoked by a test."""
 
 import pytest

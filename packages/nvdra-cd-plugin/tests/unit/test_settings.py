@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Flags and variables of the plugin."""
 
 import pytest

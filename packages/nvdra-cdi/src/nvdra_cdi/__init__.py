@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Container Device Interface specs: model, validation, files and NVIDIA generation.
 
 `import nvdra_cdi` offers the types and the modules whose functions work on them, for example

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Container annotations that request devices, `cdi.k8s.io/…` (docs/reference/cdi.md §9).
 
 They are for runtimes that do not receive CDI names from the kubelet.

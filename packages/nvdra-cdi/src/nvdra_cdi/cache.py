@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A cache of the devices in spec directories, up to date at every query (docs/reference/cdi.md §7).
 
 There is no watcher thread. Each query compares the directories with the last scan, which costs one

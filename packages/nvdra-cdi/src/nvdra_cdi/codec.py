@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Read and write CDI documents as YAML and compact JSON (docs/reference/cdi.md §5).
 
 Reading is strict, and the field determines the type: `name: 0` is the name "0", `fileMode: 0666` is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Find all problems in the bytes of a document, with line numbers.
 
 The command and the errors about files use this. Loading a valid document does not.

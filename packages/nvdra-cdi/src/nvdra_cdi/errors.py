@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The errors of nvdra-cdi. All are subclasses of `CDIError`.
 
 CDIError

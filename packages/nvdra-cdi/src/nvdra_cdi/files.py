@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Name, read, write and remove spec files (docs/reference/cdi.md §6).
 
 Writes are atomic: at any moment, and after a power failure, a runtime that reads the directory sees

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Index the devices of loaded specs by name, with priorities and conflicts.
 
 A device in a directory of higher priority hides one with the same name. If the directory of the

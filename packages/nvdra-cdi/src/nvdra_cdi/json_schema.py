@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The JSON schema of CDI documents, draft 2020-12, generated from the tables that the code uses.
 
 The schema is meant for editors. It cannot express all rules of `validation`: for example, that

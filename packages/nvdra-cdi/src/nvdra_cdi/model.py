@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A CDI document as immutable values: a spec, its devices and their edits.
 
 This module checks no rules and knows no file format: see `validation` and `codec`. Sequences are

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Parse, build and check qualified device names: `vendor/class=device`.
 
 Names are ASCII. The rules are those of the CDI specification and its reference library

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Inject devices into a container's OCI runtime specification, as a container runtime does.
 
 Values that a device node leaves out are looked up on the host at each call. The order and meaning

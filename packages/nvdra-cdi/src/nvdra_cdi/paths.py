@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Functions on path strings, with the results of the CDI reference library. No file access."""
 
 import posixpath

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Access to the files below a root directory. Discovery reads files only through this module.
 
 Paths are absolute within the root, and symbolic links are followed within the root, as after a

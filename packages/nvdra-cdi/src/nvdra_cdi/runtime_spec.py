@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Apply edits to an OCI runtime specification in JSON form (docs/reference/cdi.md §8).
 
 Device nodes must be complete: `oci` looks missing values up on the host. The input is not modified.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Transform documents: deduplicate, simplify, sort, add an "all" device, change roots.
 
 Each function returns a new document (docs/reference/cdi.md §§18, 19) with the same version. The new

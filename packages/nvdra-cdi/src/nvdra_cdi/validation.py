@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Check the rules of a CDI document and report every problem with its path.
 
 A document that breaks a rule of the CDI specification is invalid. Additional rules

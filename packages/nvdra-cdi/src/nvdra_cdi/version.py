@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Versions of the CDI specification, and the lowest one that a document needs.
 
 The first row of the table whose condition applies gives the version. Newer versions come first.

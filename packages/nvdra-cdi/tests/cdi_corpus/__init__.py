@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Documents for every rule and field of the CDI standard, and the reference library to ask.
 
 table           rules and fields, by the numbers of docs/reference/cdi.md

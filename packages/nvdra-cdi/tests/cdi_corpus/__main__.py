@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Write the report: `python -m cdi_corpus`, from the folder of the package's tests."""
 
 import tempfile

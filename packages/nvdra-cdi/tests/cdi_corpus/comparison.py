@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Both sides asked for every document, and what there is to say about the answers."""
 
 from collections.abc import Iterable, Iterator

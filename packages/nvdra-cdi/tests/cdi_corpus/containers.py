@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What devices are injected into, and spec directories to inject them from.
 
 Container configurations are combined from sections as runtimes and people leave them: absent, null,

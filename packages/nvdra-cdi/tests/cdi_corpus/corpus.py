@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The whole corpus of documents, from one seed: the same on every machine."""
 
 import random

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where nvdra-cdi differs from the reference library on purpose. Everything else must be equal.
 
 A difference that a test meets has to be one of these; one of these that no test meets fails too.

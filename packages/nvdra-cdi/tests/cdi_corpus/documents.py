@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Valid pieces of documents, drawn from a random source, and places in a document to put them.
 
 Everything here is a plain dictionary or list in a document's own words, free to be broken by the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rules of ours beyond the standard, docs/reference/cdi.md §4: such documents are read, and not
 written.
 """

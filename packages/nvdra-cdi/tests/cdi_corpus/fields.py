@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Documents for each field of docs/reference/cdi.md §1: values it may have, in every notation, and
 others.
 

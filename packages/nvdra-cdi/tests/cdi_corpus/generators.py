@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How generators of rules are collected, and the shapes that many of them share.
 
 A generator takes a random source, a valid document of version 1.1.0, and whether the rule is to be

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Caches read and devices injected by both sides: the same directories, containers and names."""
 
 import random

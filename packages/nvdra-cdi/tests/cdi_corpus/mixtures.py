@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Documents in which anything may be there, kept or broken, several times over."""
 
 import random

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Names and annotations given to both sides: `words` has them."""
 
 from collections.abc import Callable

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A document as YAML's own nodes: what was written, before anybody gives it a meaning."""
 
 from collections.abc import Iterator

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One small document in many notations, and what looks like it: docs/reference/cdi.md §5.
 
 Written by hand: what matters here is how it is written.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The reference library in a process of its own: built once per source, asked line by line.
 
 The program is Go, in ../oracle; what it is asked and answers is described there.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The report: how many documents there are for what, and where the two sides differ on purpose."""
 
 from collections import Counter

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Documents for each rule of docs/reference/cdi.md §4: such as keep it and such as break it, and
 only it.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rules about names and entities, docs/reference/cdi.md §§3 and 4."""
 
 from typing import Any

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the corpus must cover: every field of docs/reference/cdi.md §1 and every rule of its §4.
 
 The one list: generators are looked up by these names, the report counts by them.

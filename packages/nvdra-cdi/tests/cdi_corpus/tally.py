@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What was asked of both sides, and how the answers compare."""
 
 from collections import Counter

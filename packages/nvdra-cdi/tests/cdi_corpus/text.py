@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A document as text: YAML in block or flow style, or JSON, whatever is in it.
 
 The emitters of the packages under test take no part: these write what is no valid document too.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What either side says of a document, in the same words: valid, or the first rule it breaks.
 
 The words are the names of rules in `table`; all version rules are "version", what does not even

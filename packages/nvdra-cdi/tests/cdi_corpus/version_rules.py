@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rules about versions, docs/reference/cdi.md §2."""
 
 from cdi_corpus import documents

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Names, and annotations, on and beside their rules (docs/reference/cdi.md §§3 and 9)."""
 
 import random

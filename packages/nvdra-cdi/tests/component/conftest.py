@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The NVIDIA container toolkit, the real one, and simulated nodes for it to look at."""
 
 from pathlib import Path

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`nvdra-cdi generate` on simulated nodes, beside `nvidia-ctk cdi generate`, and from its wheel.
 
 The texts are equal but for two things: our nodes have their type, our by-path links have no dev

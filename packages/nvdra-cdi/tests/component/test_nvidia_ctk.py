@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whole GPUs on drivers that lie elsewhere than usual, beside `nvidia-ctk cdi generate` 1.20.1.
 
 Every profile in every mode is in test_every_profile_is_described_as_by_the_toolkit.py; here it is

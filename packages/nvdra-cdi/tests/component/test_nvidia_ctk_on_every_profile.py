@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every node profile of the simulator, cut into MIG devices where it can be, in every mode.
 
 Ours is the toolkit's document but for the deviations of `toolkit.DEVIATIONS`: a difference that is

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The reference CDI library behind a pipe: one JSON question per line in, one JSON answer per line
 // out. It judges nothing itself; each answer is what a function of the library returned.
 package main

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fixtures of the unit tests."""
 
 from collections.abc import Callable

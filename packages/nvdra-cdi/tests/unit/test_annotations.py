@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Container annotations that ask for devices (docs/reference/cdi.md §9)."""
 
 import pytest

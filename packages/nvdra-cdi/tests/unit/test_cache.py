@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Spec directories as devices by name: priorities, conflicts, broken files, changes.
 
 Source: docs/reference/cdi.md §7.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bytes to documents, by the type of each field (docs/reference/cdi.md §5)."""
 
 import pytest

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whatever lies in a spec file: a problem with its place, in bounded time, never a traceback."""
 
 import codecs

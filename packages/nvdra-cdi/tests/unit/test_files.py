@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writing, reading and removing spec files (docs/reference/cdi.md §6)."""
 
 import math

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The JSON schema that we hand out, against the code that decides (docs/reference/cdi.md §11)."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Documents as values: they can be copied, pickled, hashed and compared."""
 
 import copy

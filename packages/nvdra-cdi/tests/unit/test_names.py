@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Qualified device names: the vectors of docs/reference/cdi.md §22 and the rules behind them."""
 
 import pytest

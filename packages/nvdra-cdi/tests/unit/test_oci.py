@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """CDI edits applied to an OCI runtime specification, in the reference's order.
 
 Source: docs/reference/cdi.md §8.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What `import nvdra_cdi` offers."""
 
 import subprocess

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a pip user pastes from the README does what the README says."""
 
 import contextlib

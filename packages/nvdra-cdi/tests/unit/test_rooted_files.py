@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The rooted view of files: links are followed as after a chroot (docs/reference/cdi.md §13.4)."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Documents rewritten: another root, no repetitions, a device that is all.
 
 Source: docs/reference/cdi.md §§18, 19.

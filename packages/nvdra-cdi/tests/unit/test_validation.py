@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every broken rule with its place in the document (docs/reference/cdi.md §4)."""
 
 from dataclasses import replace

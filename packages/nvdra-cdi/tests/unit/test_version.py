@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The lowest version a document needs: docs/reference/cdi.md §2 and its vectors in §22."""
 
 from dataclasses import replace

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`nvdra-gpu-plugin`, and `python -m nvdra_gpu_plugin`."""
 
 import gc

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Creates and starts the parts of the GPU plugin, in this order."""
 
 import asyncio

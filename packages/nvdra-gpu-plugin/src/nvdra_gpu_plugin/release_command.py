@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The commands `nvdra-gpu-plugin release` and `resume`: have the running plugin give up NVML.
 
 Each is a separate process, which asks the running plugin over its debug endpoint.

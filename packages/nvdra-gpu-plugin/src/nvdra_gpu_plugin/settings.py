@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The flags of this component; the only description of them.
 
 `process.settings.load` fills the model once, from flags and environment; nothing else reads them.

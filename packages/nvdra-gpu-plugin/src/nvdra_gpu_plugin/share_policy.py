@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How several claims may have one device at once: `--consumable-shares`, `--share-configs`. Pure.
 
 Source: docs/reference/gpu-devices.md, "Consumable shares".

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Describes the node's GPUs for `/debug/status`.
 
 It reads memory only, so that it answers even if a GPU hangs.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A real API server for all tests; for each a simulated node and the plugin's process on it."""
 
 from collections.abc import AsyncIterator

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Admin access: any number of claims beside the holder of a GPU."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An API server that is down, slow, overloaded or returns wrong objects."""
 
 import asyncio

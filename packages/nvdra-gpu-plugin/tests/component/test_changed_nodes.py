@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A node that changed while the plugin was away: no name and no claim comes to mean another GPU."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Claims of all kinds come and go, on eight GPUs side by side: nothing grows, nothing is left.
 
 A usual run has some hundred claims, `--soak` 20,000, and looks at the plugin's memory as well.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The trace of a claim, received over OTLP: its steps and their durations."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The node's clock is set forwards and backwards."""
 
 import asyncio

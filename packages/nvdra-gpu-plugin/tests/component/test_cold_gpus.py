@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """GPUs without persistence mode: the first client after the last one waits until they have started.
 
 The plugin is the only client here, so each of its starts finds the boards cold.

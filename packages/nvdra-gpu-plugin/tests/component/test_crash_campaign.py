@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The crash campaign: killed before any call that changes something, the plugin recovers.
 
 The calls are recorded from an undisturbed run in the same test and compared with the golden list of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Containers read in files what was published of their devices (KEP-5304)."""
 
 import asyncio

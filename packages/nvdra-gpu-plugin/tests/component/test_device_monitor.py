@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the device monitor does after a minute or more: NVML is reopened, the spec is rebuilt.
 
 The survey runs in this process, on simulated boards below an unmodified pynvml; its clock is the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A device plugin on the same node, which the kubelet's checkpoint tells of."""
 
 import json

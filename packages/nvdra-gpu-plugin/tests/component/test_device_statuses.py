@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The status of a claim says which hardware it has got; nothing waits for that."""
 
 from collections.abc import AsyncIterator

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A node without driver or GPU; a driver that is installed later, removed or replaced.
 
 Nobody restarts anything in these tests: one process lives through all of it.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """nvidia-persistenced and nvidia-fabricmanager start and stop while the plugin runs.
 
 Containers get their sockets while they exist and need none of them, so nothing is withdrawn.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """MIG devices are made when a claim is prepared, and destroyed when it is unprepared."""
 
 import asyncio

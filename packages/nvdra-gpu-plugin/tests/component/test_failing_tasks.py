@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What fails unexpectedly in one task of the plugin ends neither the process nor another task."""
 
 import asyncio

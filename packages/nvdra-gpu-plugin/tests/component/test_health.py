@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """GPUs report what is wrong with them, and the plugin listens (gate NVMLDeviceHealthCheck)."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The health of GPUs reaches the kubelet (gate NVMLDeviceHealthCheck); the test is the kubelet."""
 
 import asyncio

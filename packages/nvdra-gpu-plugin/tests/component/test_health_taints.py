@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What GPUs report becomes taints of their devices, and heals (gate NVMLDeviceHealthCheck)."""
 
 import asyncio

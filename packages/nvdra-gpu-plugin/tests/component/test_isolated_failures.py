@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The failure of a GPU, a caller, the API server or a file does not affect other claims."""
 
 import asyncio

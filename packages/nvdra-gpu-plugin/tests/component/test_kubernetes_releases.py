@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The plugin with all its gates on API servers of several releases, with their gates off and on.
 
 An API server drops a field whose gate is off without a word. Whoever compares what is stored with

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """GPUs whose MIG mode an administrator switches while the plugin runs."""
 
 import pytest

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pods share GPUs by MPS: a claim has its daemon, and nothing is left of it afterwards."""
 
 import asyncio

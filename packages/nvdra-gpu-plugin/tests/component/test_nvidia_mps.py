@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """NVIDIA's own MPS control daemon, which runs without a GPU, in the place of the simulated one.
 
 What the command `mps-daemon` needs of it, what the simulator says of it, and what an

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """GPUs that hang, are lost, come back, or lose their device nodes."""
 
 import asyncio

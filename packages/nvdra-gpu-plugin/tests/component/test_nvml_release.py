@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An administrator has the plugin give up NVML, works on the GPUs, and has it resume.
 
 The simulator refuses what the real driver refuses while a process has a session or a handle.

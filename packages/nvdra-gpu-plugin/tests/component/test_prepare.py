@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Prepare and unprepare: one GPU, several, shared claims, repeated and concurrent calls."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Probes, metrics and slices of a node that works, and of one that does not."""
 
 import pytest

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What can be made of GPUs is published, as far as the API server keeps what holds it apart."""
 
 import re

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random orders of what users, the kubelet and the node do, against a model.
 
 Claims are for whole GPUs, for MIG devices that are made for them, for those of an administrator,

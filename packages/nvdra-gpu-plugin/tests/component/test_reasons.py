@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Each reason is provoked: the kubelet's answer, Events, metric, log and span agree."""
 
 import asyncio

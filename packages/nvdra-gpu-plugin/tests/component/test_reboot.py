@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A node is rebooted while claims are prepared: /var/run/cdi is empty, the hardware may differ.
 
 Kubelets before 1.37 do not prepare such a claim again. So names are looked up in the CDI specs

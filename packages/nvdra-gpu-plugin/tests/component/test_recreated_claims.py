@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A claim that is deleted and created again with the same name."""
 
 import asyncio

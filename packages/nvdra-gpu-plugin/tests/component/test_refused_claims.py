@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Claims that cannot be prepared: the answer has the reason, what to do, and the trace."""
 
 import re

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A claim ends whatever it has changed, whatever its GPU does, and whenever that begins.
 
 Every kind of change that a claim makes meets every fault of its GPU at every moment: each case has

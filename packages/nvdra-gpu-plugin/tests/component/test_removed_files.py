@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Files and sockets that are removed or damaged are restored, or reported.
 
 The process is the same at the end of each test, and nothing that was prepared has changed.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Calls that the kubelet repeats or abandons: after a reboot, after its deadline."""
 
 import asyncio

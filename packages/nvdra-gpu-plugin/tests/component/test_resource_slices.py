@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The node's ResourceSlices, when others change them and when the API server fails."""
 
 import asyncio

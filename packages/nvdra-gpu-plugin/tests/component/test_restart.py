@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Prepared claims stay prepared when the plugin or the kubelet restarts."""
 
 import signal

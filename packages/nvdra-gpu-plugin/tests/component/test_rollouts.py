@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Two instances of the plugin on one node: one is active, the other stands by and takes over."""
 
 import asyncio

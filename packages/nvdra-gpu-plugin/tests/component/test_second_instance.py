@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A second plugin on the same node stands by, and the first one is not affected."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Several claims have one GPU at once, each with a share; the test allocates as the scheduler does.
 
 The node has no persistence mode: settings of a GPU last as long as the plugin has NVML open.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Prepared claims that no longer exist are unprepared, unless a pod may still use them."""
 
 import asyncio

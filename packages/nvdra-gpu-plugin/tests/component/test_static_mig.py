@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """MIG devices that an administrator has made: published, prepared, destroyed."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Claims that the reference driver has prepared keep their names until they are unprepared."""
 
 from pathlib import Path

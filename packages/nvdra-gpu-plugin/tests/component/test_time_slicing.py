@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Processes take turns on a GPU: the time slice of a claim is set, and put back after it.
 
 The node has no persistence mode: settings of a GPU last as long as the plugin has NVML open.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A claim is let go whatever its GPU does, and what is left of it goes before its place is offered.
 
 Otherwise its pod is Terminating until the node is booted, and `kubectl drain` waits for it.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A trace collector that is down, hangs or is overloaded: spans are dropped and counted."""
 
 import re

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """GPUs whose health NVML does not say, and GPUs that answer with errors."""
 
 from typing import Any

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A claim whose GPU another claim holds waits inside the call, and reports the holder."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the command prints on its standard output arrives, or its exit code says that it did not."""
 
 import subprocess

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The commands `release` and `resume` against a debug endpoint."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Settings that could never work are told at once, not after the kubelet has registered us."""
 
 import pytest

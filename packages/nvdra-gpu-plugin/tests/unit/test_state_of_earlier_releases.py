@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """State files that earlier releases wrote, opened by this one."""
 
 import shutil

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The commands `nvdra-imex-daemon run` and `check`, also run as `python -m nvdra_imex_daemon`."""
 
 import gc

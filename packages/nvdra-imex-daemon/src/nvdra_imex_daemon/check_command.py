@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The command `nvdra-imex-daemon check`, for exec probes: is the IMEX of this container READY?
 
 Source: docs/reference/imex.md, "The check command".

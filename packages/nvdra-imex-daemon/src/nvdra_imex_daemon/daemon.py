@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The daemon's membership in one clique: join, configure IMEX's peers, report readiness, leave.
 
 It is level-triggered: each reconciliation compares the whole desired state with the current one,

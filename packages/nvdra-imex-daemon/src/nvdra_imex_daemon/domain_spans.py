@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Spans of this daemon in the trace of its domain.
 
 Trace ID and parent span ID are computed from the domain's UID and the node's name, so that the

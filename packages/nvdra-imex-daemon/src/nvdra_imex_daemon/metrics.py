@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The metrics of IMEX on this node, in addition to those of every component.
 
 Source: docs/reference/tracing.md, "Metrics".

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The daemon's state as a document for `/debug/status`, answered from memory."""
 
 from collections.abc import Mapping

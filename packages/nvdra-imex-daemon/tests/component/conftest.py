@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A real API server with the CRDs of ComputeDomains, and a rack of nodes for each test."""
 
 from collections.abc import Iterator

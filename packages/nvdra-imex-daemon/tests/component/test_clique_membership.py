@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Real daemons with a real API server, without IMEX: which daemon has which index."""
 
 import signal

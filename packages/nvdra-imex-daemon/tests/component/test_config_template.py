@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The template at /imexd: missing, not supported, and valid."""
 
 from nvdra_testing.node.imex_daemons import TEMPLATE, Rack

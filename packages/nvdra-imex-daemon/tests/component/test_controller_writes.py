@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The controller writes the clique for daemons that announce themselves, beside others."""
 
 import json

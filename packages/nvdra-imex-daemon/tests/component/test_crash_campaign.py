@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The crash campaign: killed at any call that changes something, the daemon recovers.
 
 Its container is started again; then its node has one entry with the same index, its files are

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Spans of the daemons in the trace of their domain, as a collector gets them."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What fails unexpectedly in one task of the daemon ends neither it nor another task."""
 
 from pathlib import Path

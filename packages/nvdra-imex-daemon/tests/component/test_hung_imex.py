@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A nvidia-imex that hangs is ended and started again, and never one that waits for others."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Connections of a READY nvidia-imex that do not come about are in the pod's annotation."""
 
 import json

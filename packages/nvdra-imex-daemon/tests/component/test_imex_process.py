@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Daemons with the simulated nvidia-imex: readiness, connections, crashes."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """nvidia-imex asks for the names of all possible peers: nobody but the hosts file answers."""
 
 import sys

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A cluster with the reference driver's CRD of cliques, which drops our additional fields."""
 
 import copy

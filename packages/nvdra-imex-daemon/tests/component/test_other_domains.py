@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An address that is given again, to a daemon of another domain, while a member is paused."""
 
 import os

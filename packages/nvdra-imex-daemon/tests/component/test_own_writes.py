@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Daemons whose controller is away write the clique one after another, and all learn of all."""
 
 from collections.abc import Iterator

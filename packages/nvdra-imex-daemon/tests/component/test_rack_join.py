@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Eighteen daemons join a clique at the same time: the number of writes."""
 
 import asyncio

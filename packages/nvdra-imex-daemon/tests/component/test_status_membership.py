@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Without cliques: members in the domain's status, with DNS names or with addresses."""
 
 from pathlib import Path

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The trace into which a daemon writes: its domain's, or its node's own in a large domain."""
 
 from nvdra_api.ids import CliqueID, DomainUID, NodeName

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The command line: both commands, the reference driver's flags and variables, and the help."""
 
 import os

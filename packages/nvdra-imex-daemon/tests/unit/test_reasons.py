@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every reason that the daemon's source names has a component test that provokes it."""
 
 import ast

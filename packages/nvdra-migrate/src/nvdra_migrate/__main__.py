@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`python -m nvdra_migrate` runs the command `nvdra-migrate`."""
 
 from nvdra_migrate.command import main

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where files name a chart together with its values: one row for each shape. Pure.
 
 Sources: the API references of Flux (HelmRelease), Argo CD (Application, "Helm"), k3s

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The environment variables that the charts of nvdra set themselves. A test renders them.
 
 A variable of a user with such a name would be in the pod twice, so that helm refuses it.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How helm reads a scalar of YAML that has no quotes, and a key that is no text. Pure.
 
 helm reads YAML 1.1 without its numbers of base 60 and its dates, and with the octal numbers of

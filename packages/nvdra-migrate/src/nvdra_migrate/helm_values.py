@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How helm joins values: files over files, and `--set` over both. Pure.
 
 Source: helm.sh/helm/v3, `pkg/cli/values` and `pkg/strvals`. The charts' tests compare both with

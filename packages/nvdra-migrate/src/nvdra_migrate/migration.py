@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """From a values file of the reference's chart to one of the chart nvdra. Pure."""
 
 import difflib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What becomes of one value of a values file."""
 
 from collections.abc import Mapping

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Places in a file, as `--at` names them: `HelmRelease/gpu/dra:spec.values`. Pure."""
 
 import re

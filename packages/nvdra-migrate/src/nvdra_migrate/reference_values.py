@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The values of the reference's chart, each with its default and its rule. Pure.
 
 A list, and a map whose keys the user chooses, is one value. State: chart 0.5, August 2026.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What was carried and what not: a table for people, JSON for programs. Pure."""
 
 import textwrap

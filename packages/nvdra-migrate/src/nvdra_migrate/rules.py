@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rules: what becomes of a value, given where it was. Pure."""
 
 import difflib

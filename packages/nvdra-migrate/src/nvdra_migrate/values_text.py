@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Values as YAML: read as helm reads them, within bounds, and written so that helm reads the same.
 
 A few lines of YAML with aliases can stand for more values than a computer has memory, so the size

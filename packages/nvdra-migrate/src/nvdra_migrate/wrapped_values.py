@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which part of a file has the values of the reference's chart. Pure.
 
 That is the whole of a plain values file. Other files keep the values in an object of a GitOps tool,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Values over values."""
 
 from typing import Any

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Values of the reference's chart and what becomes of them."""
 
 from typing import Any

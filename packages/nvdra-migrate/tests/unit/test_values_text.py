@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Values as YAML, read and written as helm does.
 
 The charts' tests compare it with helm itself.

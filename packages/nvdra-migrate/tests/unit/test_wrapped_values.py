@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Files that have the values of the reference's chart inside."""
 
 from collections.abc import Mapping, Sequence

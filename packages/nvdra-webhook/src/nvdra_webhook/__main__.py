@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The command `nvdra-webhook`, also run as `python -m nvdra_webhook`."""
 
 import sys

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Looks at the cluster now and then, for warnings: which classes and MIG profiles there are.
 
 Names are kept, not objects, and nothing is watched: a cluster can have ten thousand slices, and a

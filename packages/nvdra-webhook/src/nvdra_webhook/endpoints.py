@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The paths of the HTTPS port: admission, and the probes that manifests of the reference know.
 
 Source: docs/reference/webhook.md, "Endpoints", "Request handling".

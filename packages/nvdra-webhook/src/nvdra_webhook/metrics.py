@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The webhook's own metrics, beside those of every component.
 
 Labels have few values: what a client may send is replaced by `other` if nobody expects it.

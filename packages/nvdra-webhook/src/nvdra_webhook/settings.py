@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """All flags of the webhook. `nvdra_runtime.settings.loader` fills the model once.
 
 Names and defaults are the reference driver's (docs/reference/webhook.md, "Command line").

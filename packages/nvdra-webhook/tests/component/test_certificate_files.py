@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A key pair that is replaced under load costs nobody an answer."""
 
 import asyncio

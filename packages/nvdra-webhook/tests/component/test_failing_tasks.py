@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What fails unexpectedly in one task of the webhook ends neither it nor another task."""
 
 import asyncio

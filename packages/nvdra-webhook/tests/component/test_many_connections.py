@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Clients that hold connections and memory cost an API server no answer, and the pod no probe."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The chart and the webhook with a real API server, which users' objects go through."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The cases of the reference driver's webhook tests, and those observed of it, over HTTPS.
 
 Source: docs/reference/webhook.md, "Request handling", "Evaluation".

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The path for objects without a config of ours: it warns, and whatever is sent is allowed."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Settings that cannot work are rejected at the start, and those of the reference driver work."""
 
 import subprocess

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Opaque configs of which many are wrong, made from a seed, for admission and prepare.
 
 A config is a valid one of its kind, changed in none to three places. It is JSON text, because some

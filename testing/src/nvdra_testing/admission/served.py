@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The webhook's server with its endpoints in the process of the test, asked by HTTPS."""
 
 import json

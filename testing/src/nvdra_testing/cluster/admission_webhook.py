@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The webhook of an installation: its pods, whose certificate it serves, whether it is asked."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The API server over HTTPS, as an administrator: requests without a kubectl process for each.
 
 Both requests and watches outlive a restart of the API server.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Converts manifests to the version of resource.k8s.io that a cluster serves; tests write v1.
 
 v1beta2 has the same fields as v1. v1beta1, the only version in Kubernetes 1.32, has no `exactly`.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What accounts asked the API server for, from its audit log, beside what they may ask for.
 
 The API server of a lab with `lab up --audit-log` writes one line for each request.

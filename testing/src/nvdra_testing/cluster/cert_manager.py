@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """cert-manager beside a lab: its controller and its CA injector as processes, its CRDs inside.
 
 Both are built from the module that e2e/cluster/binaries pins: 1.11 is the last minor release whose

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Everything that an installation can leave behind in a cluster, at one moment.
 
 Objects of the API by kind, namespace and name; labels and annotations of nodes; files of nodes in

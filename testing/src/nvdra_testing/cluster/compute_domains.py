@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ComputeDomains in a lab: creating them, and reading their state from the API and the nodes.
 
 Objects are JSON. A domain is identified by its UID, as in its children and in the node labels.

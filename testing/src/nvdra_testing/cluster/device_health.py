@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """GPUs that fall ill: how a test makes one ill, and where its users see that."""
 
 from collections.abc import Iterator

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What users notice of a change of the driver: pods come and go, and three things are watched.
 
 Prepares that fail, devices that are offered no more, and domains that are not Ready.

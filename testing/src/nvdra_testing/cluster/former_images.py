@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Images of released versions, for tests of an update from one of them.
 
 Such an image is built from the packages of the release's commit. What it has of others, its base,

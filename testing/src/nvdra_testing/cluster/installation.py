@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A lab with the driver installed as users install it, for the end-to-end tests and the demo.
 
 `lab_command` starts and stops the lab itself.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """kubectl for tests: apply manifests, wait for conditions, read objects as JSON.
 
 An error of a wait names the condition and what was seen last.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The `lab` command, and what a lab can leave behind on its machine."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An OCI archive for tests: the lab's workload image with one more layer, which no node has yet."""
 
 import hashlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """MPS in a lab: the control daemons of claims, and CUDA processes in pods."""
 
 import json

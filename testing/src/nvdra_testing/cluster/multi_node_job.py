@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A job of two workers on two nodes, and a launcher that restarts the work until it succeeds.
 
 It stands for an MPI job: numbers pass from worker to worker by TCP, round after round. A replaced

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The instances of a plugin on a node of a lab: their processes and registration sockets.
 
 They are read from outside, through the first process of the node, so that looking costs the node

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A load of short pods with claims: the next one starts as soon as one has ended.
 
 The pods belong to Jobs. Each has its own claim from a template, so that the plugins prepare and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Prepares of a pod's claims as the kubelet reports them, and making the kubelet retry them."""
 
 from collections.abc import Callable

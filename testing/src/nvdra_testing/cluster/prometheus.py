@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A Prometheus that scrapes the pods of a lab, as the operator would by the charts' PodMonitors.
 
 It reaches the pods through the API server, with the administrator's certificate.

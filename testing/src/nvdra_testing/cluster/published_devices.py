@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Devices that a test publishes itself, and device classes and requests for them.
 
 The devices have names only: `thing-0` and so on. Also: when published devices were not there.

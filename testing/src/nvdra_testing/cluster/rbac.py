@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The rights of accounts: by the roles of an installation, and by what the API server allows.
 
 One request is sent for each verb of each resource that the API server serves. Authorization comes

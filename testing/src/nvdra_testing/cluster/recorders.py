@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Records how objects and nvidia-imex change over time, not only their final state.
 
 Objects are recorded with `kubectl get --watch`, which shows every version. nvidia-imex has no

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The checkpoint file of the reference driver's plugins, as they write it.
 
 Source: docs/reference/gpu-prepare.md, "Checkpoint file"; docs/reference/compute-domain.md,

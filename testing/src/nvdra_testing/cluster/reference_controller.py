@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs the reference driver's controller beside our plugins and daemons, where ours does not run.
 
 Its image is the archive that `--peer` names. Nobody may pass one on, so without the option the same

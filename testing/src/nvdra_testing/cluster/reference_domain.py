@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Lays down a ComputeDomain as the reference driver's controller leaves it in a cluster."""
 
 import json

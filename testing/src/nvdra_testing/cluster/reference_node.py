@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Turns a node without our driver, where pods hold claims, into one that the reference driver left.
 
 That is: the kubelet's checkpoint has the CDI names that the reference driver answered with; its CDI

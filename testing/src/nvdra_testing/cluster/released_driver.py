@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The latest released version of the driver in a lab: the release's own charts with its own images.
 
 What a user of that release has before an upgrade. `former_images` builds the images.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rights that the charts grant and that the installation's tests need not use, each with why.
 
 The audit of such a run fails on any other right that no request needed. A line is added here only

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs the second driver on a node of a lab."""
 
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Manifests of claims and pods, and the GPUs that a container sees."""
 
 import re

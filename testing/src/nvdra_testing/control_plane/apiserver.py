@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A kube-apiserver with its etcd, as processes of the test; it starts in a few seconds.
 
 It has TLS, RBAC, static tokens and client certificates, but no controllers, scheduler or nodes. A

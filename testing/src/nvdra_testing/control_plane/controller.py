@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs nvdra-cd-controller as a process against a real API server."""
 
 import asyncio

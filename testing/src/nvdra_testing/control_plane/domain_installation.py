@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An installation of the driver on a real API server, with users' domains and simulated daemons."""
 
 import contextlib

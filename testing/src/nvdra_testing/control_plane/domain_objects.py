@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """CRDs and JSON objects of ComputeDomains for a real API server.
 
 No kubelet and no scheduler is there; tests write what the daemons would write.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Typed values for unit tests of ComputeDomains: a domain, clique entries, pods, child config."""
 
 from typing import Any

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The CustomResourceDefinitions of ComputeDomains as other projects install them.
 
 The reference driver's chart and the GPU Operator from 26.7 have them in `crds/`, so that helm knows

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The charts with every gate on an API server without controllers: their admission policies.
 
 The accounts of the driver have all rights there, so that what is refused, a policy refuses. What

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Changes of a Deployment or DaemonSet that would give its pods more than they should have.
 
 A change is a function of the object, which it changes in place. Tests of admission policies try

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tokens of pods, as the kubelet gets them, and requests with one."""
 
 import json

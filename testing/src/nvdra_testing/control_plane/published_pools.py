@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A node of a real API server, and the slices that tests publish for it."""
 
 from nvdra_api.ids import DeviceName, NodeName, PoolName

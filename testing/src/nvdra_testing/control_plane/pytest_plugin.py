@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One API server for all component tests of a worker process, as pytest fixtures.
 
 An idle API server with its etcd needs 400 MiB and some percent of a core, so packages share it.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Requests as the API server counts them in its metric `apiserver_request_total`."""
 
 import re

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Crash campaigns: kill a real process before each call with which it changes something outside.
 
 - `runner` records an operation and strikes at its calls, `selection` says at which, `golden_points`

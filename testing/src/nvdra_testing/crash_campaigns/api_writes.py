@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The writes to the API server during an operation, and which controller sent them.
 
 The proxy sees all requests. Each controller has a token of its own.

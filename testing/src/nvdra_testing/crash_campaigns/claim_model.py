@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A small model of which claims are prepared on a node, with which the plugin must agree.
 
 The model is told the requests and answers, and checks whether the answers and the records on disk

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A campaign against the ComputeDomain controller, on API servers of its own."""
 
 from collections.abc import Sequence

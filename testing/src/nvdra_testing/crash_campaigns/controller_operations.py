@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The operations of the controller that a campaign interrupts, and their required results."""
 
 from typing import Any, Protocol

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One domain with its users and its controller, on an API server of its own.
 
 A controller reconciles all domains of a cluster, so each sandbox needs its own API server. The

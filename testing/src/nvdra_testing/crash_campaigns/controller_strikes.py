@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One run of a controller's operation under strace: recorded to its end, or struck at a write."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Names the targets of an IMEX daemon's calls in a trace.
 
 Beside files and requests a daemon changes its lock, and the nvidia-imex that it has started. Paths

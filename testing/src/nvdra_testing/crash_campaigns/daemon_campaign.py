@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A campaign against an IMEX daemon, in several domains side by side."""
 
 import asyncio

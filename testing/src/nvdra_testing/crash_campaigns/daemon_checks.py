@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What must be true of the node of an IMEX daemon, at any time and after a recovery.
 
 All functions block.

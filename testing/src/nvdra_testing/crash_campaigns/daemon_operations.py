@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The operations of an IMEX daemon that a campaign interrupts.
 
 The daemon's peers are another daemon, where one is needed to look at the domain from outside, and

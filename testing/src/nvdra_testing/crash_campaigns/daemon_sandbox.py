@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A rack with one IMEX daemon that is struck: its pods, its container, its trace.
 
 The daemon runs on SUBJECT. On PEER another daemon of the domain may run, undisturbed. The struck

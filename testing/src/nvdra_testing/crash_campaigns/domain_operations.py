@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The operations of the ComputeDomain plugin that a campaign interrupts.
 
 The node has a domain. Where a channel is concerned, the domain's daemon is prepared, and its entry

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What claims of the property test of the GPU plugin ask for, as Hypothesis draws it.
 
 Three GPUs are used whole and in parts. A fourth has a MIG device of an administrator, which is made

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The golden list of the calls that each operation makes, with which recordings are compared.
 
 A line is `CALL TARGET COUNT`, below the name of its operation. The count is `*` where it differs

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Disturbs GPUs of a node and heals them: Xids, ECC errors, GPUs that are lost, fail or have gone.
 
 And programs outside of pods that have a GPU open. A GPU has one incident at a time, and what it is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kills a plugin in a call that changes a GPU: in one of NVML, or while nvidia-smi runs.
 
 Both are below the system calls of a campaign. The GPUs are in persistence mode, so that what was

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The kubelet's calls during a campaign, and what their answers and the records must agree in."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compares a node with the claims that are prepared on it: GPUs, MPS daemons, CDI specs, slices.
 
 What a plugin does by itself takes a moment, so each of these is waited for. GPUs that do not work

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads records, files and CDI specs of a sandbox's node, and checks that they are correct."""
 
 import asyncio

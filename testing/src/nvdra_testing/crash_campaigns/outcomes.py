@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The results of a crash campaign: recordings, strikes, and what each strike showed."""
 
 from collections import Counter

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A campaign against a kubelet plugin, on simulated nodes."""
 
 import asyncio

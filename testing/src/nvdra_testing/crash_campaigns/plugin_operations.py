@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The operations of the GPU plugin that a campaign interrupts, and their required results.
 
 Each operation is arranged so that it has to do all its work: the CDI spec is removed before a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A simulated node that is restored to a known state before each strike, and its plugin.
 
 Blocking calls run on threads, because several sandboxes share one loop.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One run of the plugin's operation under strace: recorded to its end, or killed at a call."""
 
 import asyncio

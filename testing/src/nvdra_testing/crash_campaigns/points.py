@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Decides which calls change something outside of the process, and names their targets.
 
 A call that changes only the process itself has no effect when it is the last one, so a kill there

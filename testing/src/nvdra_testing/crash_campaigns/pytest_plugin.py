@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The pytest options of the crash campaigns: which calls are struck, and where to report."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What sandboxes have in common whose processes reach the API server through a recording proxy."""
 
 from functools import cached_property

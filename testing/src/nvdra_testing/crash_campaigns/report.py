@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The results of campaigns as a page of text: the calls recorded and hit, and each outcome."""
 
 from collections.abc import Iterable

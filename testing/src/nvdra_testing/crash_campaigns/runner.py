@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs a campaign: strikes an operation in several sandboxes until every selected call was hit."""
 
 import asyncio

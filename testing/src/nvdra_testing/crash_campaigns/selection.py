@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which recorded calls a campaign strikes: all, or the important ones and some of the others.
 
 `make test` strikes every call by which a prepare or unprepare changes a record, a CDI spec or a

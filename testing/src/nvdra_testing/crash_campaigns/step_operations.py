@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Operations that change hardware: MIG mode, MIG devices, GPUs shared by time or by MPS.
 
 Each strike begins on hardware as it was installed, and must end with it. Calls on the simulated

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sandboxes for synchronous tests: one loop, on a thread of its own, serves all of them."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Finds the writes to the API server in a trace of the controller's calls.
 
 The trace shows plain HTTP. The controller sends all requests from its first thread, each with one

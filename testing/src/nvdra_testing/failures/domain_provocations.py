@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Provokes each failure reason of the ComputeDomain plugin, and each cause of a daemon not ready.
 
 `gpu_provocations` does the same for the GPU plugin. Claims, pods and daemons are those of

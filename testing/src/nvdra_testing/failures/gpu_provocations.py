@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Provokes each failure reason of the GPU plugin.
 
 A unit test fails if the code can raise a reason that is not provoked here. A component test

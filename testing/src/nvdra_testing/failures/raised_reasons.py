@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Finds the reasons that a program can raise, in its modules and the shared modules it imports.
 
 A reason is always written as a member of `Reason`, so that the list is complete; `reasons_computed`

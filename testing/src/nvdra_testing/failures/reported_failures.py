@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checks the five reports of a failed prepare: kubelet, events, metric, log and span.
 
 `gpu_provocations` and `domain_provocations` provoke the failures.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A proxy between a component and the real API server that injects faults into chosen requests.
 
 All other requests are forwarded unchanged. The proxy speaks plain HTTP to the component and streams

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An HTTP server with canned answers, for behaviour that a real API server does not show.
 
 Examples are overload, silence, invalid data from a proxy, and watches that end at once.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Releases NVML on a node as the GPU plugin does, for other programs on that node."""
 
 from datetime import UTC, datetime

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A client of the API server whose requests a test records and answers.
 
 Only what is sent and received is replaced: the client still builds the requests and translates the

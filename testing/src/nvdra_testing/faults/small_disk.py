@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A small tmpfs that can be filled or made read-only; it needs root."""
 
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs strace: records the system calls of threads, sends a signal at one, lets calls fail.
 
 `attach` is for running threads, `launch_command` traces a process from its first call on. SIGKILL

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Throws each exception into each task of a running program, and sees everything else go on."""
 
 import time

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Throws exceptions into the tasks of a running program, where each waits.
 
 The program runs unchanged, with its real loop. Its environment (`environment`) makes the

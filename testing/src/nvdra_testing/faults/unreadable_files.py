@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Lets calls on the files that a plugin reads fail, while it runs and while it starts.
 
 strace records which files the plugin looks at, and then lets calls on them fail. A test that uses

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A wall clock for one process that a test can move, as `date -s` does for a whole node.
 
 The process preloads a library that adds an offset to every reading of the time of day; the test

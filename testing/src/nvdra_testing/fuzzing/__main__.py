@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The command `python -m nvdra_testing.fuzzing`, which `make fuzz` runs."""
 
 import argparse

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs targets for a time, and keeps what they have shown."""
 
 import time

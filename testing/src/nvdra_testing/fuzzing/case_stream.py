@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Draws cases of a strategy with Hypothesis, in batches: a seed gives the same cases again."""
 
 from collections.abc import Callable

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Valid opaque configs of every kind, with every field."""
 
 from typing import Any, Final

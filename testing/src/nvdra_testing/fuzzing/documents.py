@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Strategies for bytes: JSON and YAML by their grammars, and mutations of valid documents.
 
 Sizes, depths and numbers of digits are drawn on a logarithmic scale, so that small and large ones

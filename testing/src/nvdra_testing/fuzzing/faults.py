@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is wrong with the answer to a case, and the file that keeps it."""
 
 import base64

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The process behind targets that are functions: reads cases, calls them, says what they raised.
 
 A case comes on standard input as `MODULE:FUNCTION` and its bytes, each after its length in four

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A target that is a function of ours: it runs in another process, which is watched.
 
 The function is in a module of `targets`. It does with the bytes what the program does, and lets

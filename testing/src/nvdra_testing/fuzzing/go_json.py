@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which opaque parameters an API server stores: what Go takes for an object of JSON.
 
 Python's decoder does not say it: it has limits of its own, which tenants are not bound by.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Functions with known faults, by which the fuzzer itself is tested.
 
 Each has one of the faults for which decoders are known. No strategy knows them.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """All targets, in the order in which they are tried: those that start nothing come first."""
 
 from collections.abc import Sequence

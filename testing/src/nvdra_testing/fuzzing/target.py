@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a fuzz target is: a program, and a way to hand bytes to it."""
 
 import subprocess

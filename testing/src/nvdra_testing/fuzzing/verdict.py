@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Hands a case to a program, watches it, and says what is wrong.
 
 A busy machine makes nothing wrong: what counts is the processor time of the program itself, and the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a process needs for one case: processor time and growth of its peak memory."""
 
 import os

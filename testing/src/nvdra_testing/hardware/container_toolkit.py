@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs the real `nvidia-ctk cdi generate` on a simulated node, and lists deviations from it.
 
 The toolkit reads sysfs and procfs at their usual paths only, so the simulated ones are mounted

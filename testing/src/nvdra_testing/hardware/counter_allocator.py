@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Allocates devices of a pool as the scheduler does, as far as counters decide.
 
 Source: docs/reference/resource-slices.md, "Partitionable devices and consumable capacity", "Rules

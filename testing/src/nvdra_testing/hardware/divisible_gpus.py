@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """GPUs that can be divided, below NVML's Python functions and without a library, for unit tests.
 
 They follow the rules that the drivers' own code relies on: ids are used again, instances do not

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Installs and removes the NVIDIA driver of a simulated node, as an administrator would.
 
 And what else happens to a node: its services start and stop, it is rebooted.

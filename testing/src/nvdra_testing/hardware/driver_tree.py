@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A minimal driver root of real files, for tests of CDI generation.
 
 Device nodes are a table, because mknod requires root.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What can be wrong with a GPU, one context manager for each: it is well again after the block.
 
 A fault concerns one GPU of a node, by its index; others of the node may have theirs meanwhile.

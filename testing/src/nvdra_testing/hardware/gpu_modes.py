@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What claims change of a GPU: its GPU instances, MIG mode, time slice and compute mode.
 
 Read with the programs of an administrator, not with the plugin's own code.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Values of GPUs and MIG devices as discovery returns them, for unit tests."""
 
 from dataclasses import replace

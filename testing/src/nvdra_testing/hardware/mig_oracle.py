@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which MIG devices a GPU has room for, according to NVIDIA's documentation.
 
 The tables and their sources are in `mig_tables.yaml`. Neither the simulated NVML nor the driver

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """NVIDIA's own programs that run without a GPU, from Debian's packages.
 
 apt has its lists, its cache and its sources in a directory of the test: nothing of the machine's

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """NVML sessions without a library, for unit tests: what one GPU answers is a function.
 
 Component tests use the simulated library below pynvml. Here a test decides when a call returns.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The files in a kubelet's root directory: its DRA checkpoint and the directories of pods.
 
 The test writes them when the plugin is to find them. Source: kubernetes

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The kubelet's checkpoint of device plugins, as a kubelet writes it; the test is the kubelet.
 
 Source: kubernetes pkg/kubelet/cm/devicemanager. The checksum, which a kubelet makes of Go's own

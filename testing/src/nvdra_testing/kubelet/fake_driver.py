@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A driver that the test itself serves to the kubelet of a lab, with any registration.
 
 Its sockets are in the node's directories, which this machine can see, and are served by the test's

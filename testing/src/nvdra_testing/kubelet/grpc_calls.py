@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Calls of a gRPC server whose every failure is an AioRpcError.
 
 A call that is in progress when its own channel is closed ends with CancelledError in grpc.aio. The

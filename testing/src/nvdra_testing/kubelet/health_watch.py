@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The kubelet's watch of the health of devices, and what it remembers.
 
 It does what kubelets with the gate `ResourceHealthStatus` do: one stream for each registered

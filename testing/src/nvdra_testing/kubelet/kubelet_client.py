@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A gRPC client in the place of the kubelet: finds, registers and calls plugins.
 
 It does what a kubelet 1.36 does with a plugin, without pods: it polls the registry directory, calls

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Starts a program as a container runtime starts the container of a daemon's pod.
 
 The program is process 1 of its PID namespace: when it is killed, the kernel kills whatever else

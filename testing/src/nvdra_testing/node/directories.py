@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Directories as a container can leave them."""
 
 import os

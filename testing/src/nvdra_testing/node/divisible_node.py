@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A node whose GPUs can be divided, and the parts of the GPU plugin that prepare claims on it.
 
 The hardware outlives the plugin, so that a test can end it anywhere and start its successor. There

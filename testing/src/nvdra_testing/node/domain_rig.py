@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A node with the ComputeDomain plugin's process; the test is kubelet, scheduler and IMEX daemon.
 
 Claims are like those from the controller's templates, daemon pods like those of the DaemonSet, and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs IMEX daemons as processes in simulated pods with an address, a hosts file and /imexd.
 
 A daemon is process 1 of its PID namespace, as in a container: when it is killed, its nvidia-imex is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The pods of MPS control daemons, in the place of the Deployment controller and the kubelet.
 
 The command of each Deployment of a node runs as a process, with its environment, and with the paths

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs a DRA plugin as a process on a simulated node against a real API server.
 
 This is what tests and the benchmark need for it: the node's files, the Node object, claims that are

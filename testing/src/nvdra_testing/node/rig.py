@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A node with a plugin's process on it; the test is the kubelet."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Two instances of a plugin on one node, as in a rollout, under load at their sockets."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Records which nodes of each domain were Ready, and which nodes its status called Ready.
 
 A node is Ready while its daemon says so, and the daemon's pod is Ready. Beside it is recorded what

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Creates and deletes domains and their pods at random, while what serves them is restarted."""
 
 import random

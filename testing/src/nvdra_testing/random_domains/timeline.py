@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """When the status of a ComputeDomain did not say of a node what was true; no cluster here.
 
 Each node is judged alone: the nodes of a domain become Ready in one order and may be told in

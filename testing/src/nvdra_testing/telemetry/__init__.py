@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
 """Spans that components export, received and checked."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An OTLP receiver for POST /v1/traces and /v1/metrics, decoded with OpenTelemetry's protobuf.
 
 It serves from its own thread, for synchronous and asynchronous tests:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Received spans as a tree."""
 
 from collections.abc import Sequence

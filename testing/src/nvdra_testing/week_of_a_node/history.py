@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What was seen of pods, claims, GPUs and nodes, by the events of watches; no judgement here.
 
 Times are monotonic seconds of this machine, taken when an event arrives.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What happens to a node in a week: each kind with its undo, and the reasons that it may cause.
 
 Each function is a context manager: the incident has begun when its block is entered, and is undone

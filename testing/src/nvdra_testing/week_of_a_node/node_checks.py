@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compares a node's records, CDI specs and slices with its pods and with its hardware."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The pods of a week: a seeded mix of claims, and what each pod proves from its inside.
 
 A pod locks a file of its node for each GPU that it sees, for as long as it runs, and writes what it

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The report of a week: a table for people, and JSON for comparisons."""
 
 import dataclasses

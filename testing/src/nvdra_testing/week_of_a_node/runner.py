@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs a week in a lab: pods come and go while incidents happen, and everything is recorded.
 
 Each node has a thread in which its incidents follow one another; the pods have another one.

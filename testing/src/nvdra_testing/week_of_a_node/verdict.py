@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Judges a week: which claims were lost or doubled, which pods stuck, which waits nobody explained.
 
 Pure: it reads a recorded history, the causes that there were, and what the pods have written.

@@ -1,3 +1,4 @@
+{{- /* SPDX-License-Identifier: Apache-2.0 */ -}}
 {{/* Definitions for the daemons: their image, and their permissions. */}}
 
 {{/* Whether daemons are listed in the domain's status and not in cliques, according to the feature gates. */}}

@@ -1,3 +1,4 @@
+{{- /* SPDX-License-Identifier: Apache-2.0 */ -}}
 {{/* The controller's settings: each variable is a flag in capitals (nvdra-cd-controller --help). */}}
 {{- define "nvdra-cd-controller.environment" -}}
 {{ include "nvdra-cd-controller.ownEnvironment" . }}

@@ -1,3 +1,4 @@
+{{- /* SPDX-License-Identifier: Apache-2.0 */ -}}
 {{/*
 What every component's chart has in common: names, labels, the image, the feature gates. Each of them
 links this file into its templates, so a packaged chart contains it.

@@ -1,3 +1,4 @@
+{{- /* SPDX-License-Identifier: Apache-2.0 */ -}}
 {{/* The notes after an installation of this chart or of the umbrella chart. */}}
 {{- define "nvdra-cd-controller.notes" -}}
 {{- $namespace := include "nvdra.namespace" . -}}

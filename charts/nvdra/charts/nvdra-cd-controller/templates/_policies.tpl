@@ -1,3 +1,4 @@
+{{- /* SPDX-License-Identifier: Apache-2.0 */ -}}
 {{/*
 What admission policies have in common: who asks, from which node and pod, and how a policy is put in
 force. What a token says of pod and node is signed by the API server (ServiceAccountTokenPodNodeInfo).

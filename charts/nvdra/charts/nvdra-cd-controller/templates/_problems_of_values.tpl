@@ -1,3 +1,4 @@
+{{- /* SPDX-License-Identifier: Apache-2.0 */ -}}
 {{/* All that is wrong with the values, as a JSON list. */}}
 {{- define "nvdra-cd-controller.problems" -}}
 {{- $places := dict "MAX_NODES_PER_IMEX_DOMAIN" "controller.maxNodesPerImexDomain" "ADDITIONAL_NAMESPACES" "global.additionalNamespaces" "CD_DAEMON_IMAGE_PULL_SECRET_NAMES" "global.imagePullSecrets" "LOG_VERBOSITY_CD_DAEMON" "daemon.logVerbosity" "FEATURE_GATES" "global.featureGates" "V" "global.logVerbosity" -}}

@@ -1,3 +1,4 @@
+{{- /* SPDX-License-Identifier: Apache-2.0 */ -}}
 {{/* What `helm test` checks of this chart: see _installation_test.tpl. */}}
 {{- define "nvdra-cd-plugin.checks" -}}
 {{- $classes := list "compute-domain-default-channel.nvidia.com" -}}

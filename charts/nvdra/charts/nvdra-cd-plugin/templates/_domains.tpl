@@ -1,3 +1,4 @@
+{{- /* SPDX-License-Identifier: Apache-2.0 */ -}}
 {{/* Definitions that the charts of the controller and of the ComputeDomain plugin share. */}}
 
 {{/* As JSON: the namespaces in which IMEX daemons may be, the driver's first. */}}

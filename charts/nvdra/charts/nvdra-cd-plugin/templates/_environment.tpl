@@ -1,3 +1,4 @@
+{{- /* SPDX-License-Identifier: Apache-2.0 */ -}}
 {{/* The plugin's settings: each variable is a flag in capitals (nvdra-cd-plugin --help). */}}
 {{- define "nvdra-cd-plugin.environment" -}}
 {{ include "nvdra-cd-plugin.ownEnvironment" . }}

@@ -1,3 +1,4 @@
+{{- /* SPDX-License-Identifier: Apache-2.0 */ -}}
 {{/* All that is wrong with the values, as a JSON list. */}}
 {{- define "nvdra-cd-plugin.problems" -}}
 {{- $plugin := .Values.kubeletPlugin -}}

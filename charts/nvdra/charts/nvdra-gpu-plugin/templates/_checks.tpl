@@ -1,3 +1,4 @@
+{{- /* SPDX-License-Identifier: Apache-2.0 */ -}}
 {{/* What `helm test` checks of this chart: see _installation_test.tpl. */}}
 {{- define "nvdra-gpu-plugin.checks" -}}
 {{- $classes := list "gpu.nvidia.com" "mig.nvidia.com" "vfio.gpu.nvidia.com" -}}

@@ -1,3 +1,4 @@
+{{- /* SPDX-License-Identifier: Apache-2.0 */ -}}
 {{/*
 What helm sees of the cluster, for refusals and notes: nothing with `helm template`. What is rendered never depends
 on it, so that GitOps and helm agree.

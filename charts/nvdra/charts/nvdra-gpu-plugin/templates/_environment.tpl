@@ -1,3 +1,4 @@
+{{- /* SPDX-License-Identifier: Apache-2.0 */ -}}
 {{/* The plugin's settings: each variable is a flag in capitals (nvdra-gpu-plugin --help). */}}
 {{- define "nvdra-gpu-plugin.environment" -}}
 {{ include "nvdra-gpu-plugin.ownEnvironment" . }}

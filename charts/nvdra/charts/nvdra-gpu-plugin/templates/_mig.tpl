@@ -1,3 +1,4 @@
+{{- /* SPDX-License-Identifier: Apache-2.0 */ -}}
 {{/*
 The extended resource of a MIG profile, with the name that NVIDIA's device plugin gives it (strategy
 mixed): 1g.10gb+me is nvidia.com/mig-1g.10gb.me.

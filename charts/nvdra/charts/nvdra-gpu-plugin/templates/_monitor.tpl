@@ -1,3 +1,4 @@
+{{- /* SPDX-License-Identifier: Apache-2.0 */ -}}
 {{/*
 What the operator of Prometheus scrapes. A monitor of pods and not of a service: each pod has its own
 numbers, and no component needs an address.

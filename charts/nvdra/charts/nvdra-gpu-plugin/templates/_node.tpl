@@ -1,3 +1,4 @@
+{{- /* SPDX-License-Identifier: Apache-2.0 */ -}}
 {{/* Definitions that the charts of the node plugins share: directories, mounts, the version of device classes. */}}
 
 {{/* Group and version of the device classes; empty if the cluster serves none. */}}

@@ -1,3 +1,4 @@
+{{- /* SPDX-License-Identifier: Apache-2.0 */ -}}
 {{/* Columns for kubectl that show which pods use which claims. */}}
 {{- define "nvdra-gpu-plugin.holders" -}}
 NAMESPACE:.metadata.namespace,PODS:.status.reservedFor[*].name,CLAIM:.metadata.name,DRIVERS:.status.allocation.devices.results[*].driver

@@ -1,3 +1,4 @@
+{{- /* SPDX-License-Identifier: Apache-2.0 */ -}}
 {{/*
 What `helm test` runs: a pod that checks what an administrator would, with an account of its own whose rights
 follow from the checks. Everything is deleted after a test that succeeded; a pod that failed stays until the

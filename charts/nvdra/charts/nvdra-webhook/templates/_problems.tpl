@@ -1,3 +1,4 @@
+{{- /* SPDX-License-Identifier: Apache-2.0 */ -}}
 {{/*
 What a values.schema.json cannot say: rules about several values, and about the cluster. Each definition
 that ends in Problems is a JSON list of sentences, so that a values file is told all of them at once.

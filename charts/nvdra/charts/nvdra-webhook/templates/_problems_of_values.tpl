@@ -1,3 +1,4 @@
+{{- /* SPDX-License-Identifier: Apache-2.0 */ -}}
 {{/* All that is wrong with the values, as a JSON list. */}}
 {{- define "nvdra-webhook.problems" -}}
 {{- $problems := include "nvdra.globalProblems" (dict "root" . "known" (list "featureGates" "logVerbosity" "loggingFormat" "imageRegistry" "imagePullPolicy" "imagePullSecrets" "allowDefaultNamespace" "apiServerPorts" "testPod" "podMonitors" "otlp")) | fromJsonArray -}}

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The base of the project's images, in which they are assembled: pulled, or a Debian made here."""
 
 import tempfile

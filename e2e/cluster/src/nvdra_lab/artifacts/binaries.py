@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Finds the programs that a lab runs, and builds missing ones.
 
 Each group is a Go module in `e2e/cluster/binaries/<group>-<version>` that pins its commands by

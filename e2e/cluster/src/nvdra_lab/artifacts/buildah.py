@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Builds images with buildah, without a daemon and with a store in the cache."""
 
 import tempfile

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The images in one node's containerd, and how it takes over layers from another node's.
 
 A layer that is unpacked never changes: a container writes into a directory of its own above it. So

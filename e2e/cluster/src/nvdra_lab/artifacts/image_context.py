@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Makes the build context of the project's images, for buildah, docker or any other builder.
 
     wheels/          all dependencies, for the base image's Python and this machine's architecture

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Builds the images of a lab, and loads them into its nodes."""
 
 import dataclasses

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads OCI archives: the layers of their images, and the archive without them.
 
 Source: OCI image layout specification 1.1; image configuration, "Layer ChainID".

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Builds the project's own images: one for every package with a Dockerfile.
 
 All images share one build context: our wheels are built once, and their dependencies are downloaded

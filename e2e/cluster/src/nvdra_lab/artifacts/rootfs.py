@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Creates the file trees of a lab's small images from files of this machine."""
 
 import platform

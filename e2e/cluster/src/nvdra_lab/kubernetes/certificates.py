@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Certificate authorities of a lab and their certificates, in memory; `pki` names the files.
 
 Keys are P-256, which are created in a millisecond; RSA keys take half a second each.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The control plane as a machine: its processes, their flags and their order."""
 
 from collections.abc import Mapping

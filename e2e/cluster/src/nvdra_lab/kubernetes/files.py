@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes the files of a new lab: identities, configuration, and each machine's plan."""
 
 import dataclasses

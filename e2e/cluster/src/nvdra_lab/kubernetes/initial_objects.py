@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The objects that an administrator creates first in a new cluster."""
 
 from nvdra_lab.kubernetes.pki import KUBELET_CLIENT

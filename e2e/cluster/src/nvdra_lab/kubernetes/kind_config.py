@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The configuration of a cluster that kind creates, and the commands that create and use it.
 
 Pure: what to write and what to run follows from the lab. Each GPU node is a container with the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Queries a cluster with kubectl, which understands every kubeconfig."""
 
 import json

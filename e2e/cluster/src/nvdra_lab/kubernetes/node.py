@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A node as a machine: its files, container runtime and kubelet."""
 
 import dataclasses

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The facts about nodes in the API that a lab needs."""
 
 import dataclasses

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The identities of a lab: every certificate, key and kubeconfig, as files of each machine.
 
 Paths are those inside the machine, as kubeadm uses them. `files` writes them.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Waits until a new cluster works, and notices at once when it will not."""
 
 import socket

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The container runtimes that nodes can have: how they start, and how images get into them.
 
 All read CDI specs from /etc/cdi and /var/run/cdi and start Debian's runc. A further runtime is a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The cgroups of a lab: one directory per lab in every hierarchy, and one per machine in it.
 
 A machine sees its own directory as the root (a cgroup namespace), so that everything its kubelet

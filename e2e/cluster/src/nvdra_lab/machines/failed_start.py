@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Keeps the logs of a failed start, and writes the message for the user."""
 
 import datetime

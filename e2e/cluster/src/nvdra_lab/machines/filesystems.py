@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The mounts in a machine's mount namespace, and in that of a kind node's hardware."""
 
 import os

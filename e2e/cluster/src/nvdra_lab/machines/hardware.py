@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The simulated hardware of a node, at the same paths in every lab.
 
 `python -m nvdra_lab.machines.hardware PROFILE NODE` runs inside the node's mount namespace. A node

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The first process of a machine: runs the machine's steps, then keeps its units running.
 
 It is process 1 of new mount, PID and UTS namespaces, so that its end is the end of everything that

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The kernel's limits of inotify, which the nodes of all labs share with everything else here.
 
 The kernel counts instances and watches per user. Debian's 128 instances are enough for about

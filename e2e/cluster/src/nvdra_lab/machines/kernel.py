@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Settings of the kernel, which all machines share.
 
 A kubelet sets a few sysctls at its start, and `lab up` raises limits that many nodes exceed. `down`

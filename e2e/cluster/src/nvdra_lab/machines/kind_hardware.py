@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The simulated hardware of a node that is a container, made on the host.
 
 `python -m nvdra_lab.machines.kind_hardware FOLDER COMMAND…` runs in a mount namespace of its own.

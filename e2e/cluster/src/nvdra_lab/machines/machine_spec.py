@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a machine does after its start, as data. It uses only the standard library.
 
 A machine is a set of processes in namespaces of their own: the control plane is one, and every node

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The network namespace of a lab, and its link to the host."""
 
 import json

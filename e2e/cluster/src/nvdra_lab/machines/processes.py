@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Machines as processes of the host: starting, inspecting, entering and killing them."""
 
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checks that this machine has what a lab needs from Debian."""
 
 import shutil

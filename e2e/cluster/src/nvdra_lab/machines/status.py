@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The status that a machine's init reports. It uses only the standard library."""
 
 import dataclasses

@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
 """What makes a lab's cluster: this machine (`local`), kind (`kind`), somebody else (`existing`)."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An existing cluster: only its kubeconfig is kept, and nothing is started."""
 
 import tempfile

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A new cluster whose nodes are containers, created by kind.
 
 The control plane is kind's own. Each GPU node has simulated hardware, which is made on the host and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A new cluster whose components are processes of this machine."""
 
 import contextlib

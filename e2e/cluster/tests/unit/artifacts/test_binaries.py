@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which Go builds the programs: the first that is new enough, on PATH or in the cache."""
 
 import dataclasses

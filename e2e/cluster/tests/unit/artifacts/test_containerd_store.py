@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The directories of layers, from the mounts that containerd 2.1 returns for them."""
 
 from nvdra_lab.artifacts import containerd_store

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What an archive has besides the layers of its images."""
 
 import hashlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The configuration of a kind cluster and the commands for it."""
 
 from pathlib import Path

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The configuration of each container runtime, as a parser reads it."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A node that comes back from a reboot with other hardware or another driver."""
 
 from pathlib import Path

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The limits of inotify, on a tree with a /proc/sys of its own."""
 
 import re

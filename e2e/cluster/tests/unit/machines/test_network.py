@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The rules by which a link between two nodes is cut."""
 
 from nvdra_lab.machines import network

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Expand a cluster file into one node file per node (docs/reference/nvml-simulator.md §12)."""
 
 from __future__ import annotations

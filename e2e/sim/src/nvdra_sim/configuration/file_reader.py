@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Read a configuration file into its model. Each error contains the path of its field."""
 
 from __future__ import annotations

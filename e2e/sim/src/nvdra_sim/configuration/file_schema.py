@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The schema of configuration files: node, cluster and profile.
 
 This module contains fields and their defaults. `node_config` derives the rest. Unknown keys are

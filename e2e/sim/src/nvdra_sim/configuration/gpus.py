@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Describe the GPUs of a node, from profile, overrides and the columns of the GPU model.
 
 `node_config` describes the rest of the node. Each error contains its path in the node file.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The hardware data of this package: GPU models, MIG tables and node profiles.
 
 This module reads the YAML files in `models/` and `profiles/`. `node_config` combines them.

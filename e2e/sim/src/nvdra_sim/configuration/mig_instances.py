@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Create the MIG instances that a node file requests, in the given order, if they fit.
 
 The rules are those of the hardware (docs/reference/nvml-simulator.md §7.3-7.6).

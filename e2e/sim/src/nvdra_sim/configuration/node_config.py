@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Turn a node file into a `NodeDescription`: apply defaults and profiles, and check everything.
 
 Callers use `load` and `from_profile`. An invalid file raises `ConfigError`, which contains all

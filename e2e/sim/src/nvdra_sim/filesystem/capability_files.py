@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The capability files of MIG instances, which come and go with them.
 
 The simulated NVML does the same when it creates or destroys an instance (capability_files.c).

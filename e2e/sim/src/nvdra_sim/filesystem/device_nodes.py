@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The device nodes of a simulated node: real nodes, or a table if mknod is not allowed.
 
 A node whose major no kernel module has registered cannot be opened, but it can be listed and

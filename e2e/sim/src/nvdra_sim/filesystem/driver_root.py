@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The files of an installed driver: libraries, programs, firmware, configuration.
 
 Source: docs/reference/nvml-simulator.md §14.1.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The files of the NVIDIA kernel modules below /proc.
 
 Source: docs/reference/nvml-simulator.md §14.2, §14.4.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The PCI devices of the node in sysfs (docs/reference/nvml-simulator.md §14.5)."""
 
 from __future__ import annotations

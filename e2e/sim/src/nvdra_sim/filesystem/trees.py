@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """File trees as values, and functions that write and remove them.
 
 A `Tree` maps relative paths to entries; parent directories are implied. The modules `driver_root`,

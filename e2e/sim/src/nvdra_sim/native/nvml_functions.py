@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The functions of NVML from `names.txt`: order, tier and driver branch."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compile the simulated `libnvidia-ml.so.1`. Results are cached by the hash of their sources.
 
 The sources are `e2e/sim/lib` and three generated files: `layout.h` (the state file), `functions.h`

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compile the programs and libraries of a simulated driver, which `driver_root` copies."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Arguments that several commands of `nvdra-simctl` share, and the parsers of their values."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Arguments of the `nvdra-simctl` commands that change one GPU."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The `nvdra-simctl imex` commands, which disturb `nvidia-imex` through `imex_incidents`."""
 
 from __future__ import annotations

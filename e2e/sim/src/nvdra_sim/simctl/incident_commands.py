@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The commands of `nvdra-simctl` that disturb GPUs, through `incidents`."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`nvdra-simctl`: create, inspect and disturb a simulated node from the command line.
 
 This module contains arguments, help and exit codes. The work is done in `state` and `installation`.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The commands of `nvdra-simctl` for driver, boots, processes, MIG and the clock."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Handling of standard output that cannot be written."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The output of `nvdra-simctl`: data with stable keys, and the same data as text."""
 
 from __future__ import annotations

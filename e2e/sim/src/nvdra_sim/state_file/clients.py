@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Who has the simulated driver open: locks on bytes behind the state file.
 
 The simulated NVML holds one for its session, as the real one holds `/dev/nvidiactl`, and one for

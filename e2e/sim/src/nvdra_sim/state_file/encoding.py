@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Convert a `NodeDescription` to the structures of the state file."""
 
 from __future__ import annotations

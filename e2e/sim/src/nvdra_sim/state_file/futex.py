@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The futex system call, which the Python standard library does not provide."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The layout of the state file (docs/reference/nvml-simulator.md §10.1).
 
 Python maps these structures with ctypes. The C programs get the same structures as `layout.h`,

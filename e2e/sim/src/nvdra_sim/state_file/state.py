@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Create, read and change the state file of a node (docs/reference/nvml-simulator.md §10, §18).
 
 Every change is a transaction under `flock`. Reading does not lock. The C library works in the same

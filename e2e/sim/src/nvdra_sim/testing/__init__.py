@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
 """pytest fixtures of the simulator."""

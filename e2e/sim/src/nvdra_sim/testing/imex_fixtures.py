@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pytest fixtures: nvidia-imex on one tray, or on the trays of a rack.
 
 Import the fixtures in a `conftest.py`. A tray of `rack` is like a node with one daemon pod: its

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pytest fixture: MPS daemons of a simulated node, and processes that compute with CUDA.
 
 Import `mps` in a `conftest.py`. Everything that it starts ends with the test.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pytest fixtures: a simulated node in a temporary directory.
 
 Import the fixtures in a `conftest.py`. A node requires neither root nor devices: every GPU is

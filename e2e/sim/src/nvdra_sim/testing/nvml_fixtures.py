@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pytest fixture: NVML with a simulated node in the process of the test.
 
 It needs only a state file and the library. Import `nvml_on` in a `conftest.py`.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 from uuid import NAMESPACE_DNS, uuid5
 
 import pytest

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 import pytest
 from nvdra_sim.configuration import hardware_catalog, node_config
 from nvdra_sim.filesystem import procfs

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The simulated files of the driver are those that were recorded beside real boards."""
 
 import re

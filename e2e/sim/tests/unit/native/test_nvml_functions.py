@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every name that anybody asks the library for is there, and no other."""
 
 import re

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Native parts are compiled once, when first wanted, and found again by what they are made of."""
 
 from collections.abc import Callable

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`nvdra-simctl` as people and scripts use it."""
 
 import json

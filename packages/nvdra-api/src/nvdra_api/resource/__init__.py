@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Objects of `resource.k8s.io/v1`, with the type names of `k8s.io/api/resource/v1`."""
 
 from nvdra_api.resource.claims import ClaimRef, ResourceClaim, ResourceClaimTemplate

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ResourceClaims and their allocation, with the type names of `k8s.io/api/resource/v1`.
 
 The models read v1, v1beta2 and v1beta1. Fields that are not declared here are kept as they are.

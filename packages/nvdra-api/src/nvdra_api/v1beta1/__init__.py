@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The kinds of `resource.nvidia.com/v1beta1`.
 
 Five kinds are opaque parameters of claims and DeviceClasses; ComputeDomain and ComputeDomainClique

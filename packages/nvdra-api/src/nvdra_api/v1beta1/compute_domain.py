@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ComputeDomain: nodes whose pods share GPU memory over Multi-Node NVLink.
 
 The models read objects that the reference driver's controller wrote, so fields that this driver has

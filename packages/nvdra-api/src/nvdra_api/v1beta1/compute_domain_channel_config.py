@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ComputeDomainChannelConfig: the config of an IMEX channel.
 
 Source: docs/reference/api-types.md, "ComputeDomainChannelConfig and ComputeDomainDaemonConfig".

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ComputeDomainClique: the IMEX daemons of one ComputeDomain in one NVLink clique.
 
 The daemons write this object to find each other. Users do not create it.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ComputeDomainDaemonConfig: the config of an IMEX daemon's claim.
 
 Source: docs/reference/api-types.md, "ComputeDomainChannelConfig and ComputeDomainDaemonConfig".

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The base of the opaque device configs that users put into claims and DeviceClasses.
 
 `nvdra_api.decoding` creates configs from JSON documents.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """GpuConfig: the config of a whole GPU.
 
 Source: docs/reference/api-types.md, "GpuConfig", "GpuSharing, TimeSlicingConfig and MpsConfig".

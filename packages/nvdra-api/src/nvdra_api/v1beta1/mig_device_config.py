@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """MigDeviceConfig: the config of a MIG device.
 
 Source: docs/reference/api-types.md, "MigDeviceConfig".

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Settings for sharing one GPU or MIG device between several containers.
 
 Source: docs/reference/api-types.md, "GpuSharing, TimeSlicingConfig and MpsConfig", "Quantities and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """VfioDeviceConfig: the config of a GPU that is passed through to a virtual machine.
 
 Source: docs/reference/api-types.md, "VfioDeviceConfig and IOMMUConfig".

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What every driver does with a claim on its node. Needs the extra `plugin`.
 
 The package reads claims, records prepared claims, recovers records, waits for devices in use,

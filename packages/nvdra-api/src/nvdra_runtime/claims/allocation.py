@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The devices that the scheduler has allocated to a claim.
 
 Source: docs/reference/resource-claims.md, "Allocation result".

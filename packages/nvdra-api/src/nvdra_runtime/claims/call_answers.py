@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Deadlines of a kubelet's call, and the answers for its claims."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads claims from the API server."""
 
 import asyncio

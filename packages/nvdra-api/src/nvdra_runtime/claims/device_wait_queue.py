@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Lets a prepare wait inside the kubelet's call, for another claim's devices or for the API server.
 
 A prepare that waits polls nothing and holds no lock of a GPU: `PreparedClaims.wait_removed` returns

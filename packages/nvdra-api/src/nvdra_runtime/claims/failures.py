@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Records why claims could not be prepared or unprepared, and reports it to users.
 
 Failures are kept in memory, for the command `status`, and their number is limited. They need not

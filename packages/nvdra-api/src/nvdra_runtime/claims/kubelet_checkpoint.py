@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads from the kubelet's files which pods of this node use a claim.
 
 These are the checkpoint of prepared claims and the directories of pods. They are only read, and

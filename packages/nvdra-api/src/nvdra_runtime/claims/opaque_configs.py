@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Resolves the opaque parameters of a claim to one config for each allocated device.
 
 A config of the claim takes precedence over a config of a DeviceClass, a later config over an

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The answer to the kubelet for one prepared claim: its devices and their CDI names.
 
 Source: docs/reference/kubelet-plugin.md, "Messages", "Rules for the prepare answer".

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The claims that are prepared on this node, in memory and in the state file.
 
 A change is written to the disk before it is made in memory, so that nothing depends on what a crash

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Indexes of the records of prepared claims."""
 
 from collections.abc import Iterator

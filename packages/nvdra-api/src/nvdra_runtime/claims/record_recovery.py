@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Recovers records of claims from the kubelet's checkpoint, at the start of the plugin.
 
 Records are lost if the disk is damaged, and a record that cannot be read does not say which devices

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Records of prepared claims.
 
 The record store keeps a record as the JSON of these models. Each driver adds fields for its

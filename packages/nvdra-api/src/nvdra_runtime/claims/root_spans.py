@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes the root span of each claim's trace, and the span `schedule`, once.
 
 They are written after the first attempt on this node, successful or not, so that the trace of a pod

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Prepares and unprepares the claims of the kubelet's calls, for any driver.
 
 Each claim is answered by itself, before the kubelet's deadline. Exceptions are caught here and in

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Unprepares stale claims: they no longer exist, and no pod on this node can use them.
 
 The kubelet's own record is looked at first, once in ten minutes: it names every claim that a pod of

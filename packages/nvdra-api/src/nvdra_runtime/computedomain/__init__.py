@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
 """Code shared by the controller, the plugin and the daemon of ComputeDomains."""

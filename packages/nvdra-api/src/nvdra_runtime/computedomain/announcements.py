@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a daemon says of itself on its own pod, for the controller to put into the clique. Pure.
 
 Every daemon of a clique watches the clique, so each write of it is sent to all of them. A write of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The annotations of a claim that say where its ComputeDomain is. Pure.
 
 A claim's config has only the UID of the domain, and no request selects an object by its UID. The

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads what a domain's status needs from the pod of a daemon. Pure."""
 
 from dataclasses import dataclass

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The settings that all daemons of one domain must share, and where a domain keeps them. Pure.
 
 IMEX permanently blocks the connection to a peer whose list of nodes differs from its own, and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Events of a DaemonSet about pods that could not be created. Pure.
 
 The DaemonSet controller reports such a pod (quota, admission webhook, pod security of the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Interprets the answers of nvidia-imex-ctl: only the word READY means ready. Pure.
 
 Source: docs/reference/imex.md, "The check command"; docs/reference/nvml-simulator.md §16.2;

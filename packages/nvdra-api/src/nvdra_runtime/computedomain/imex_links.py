@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What one node's IMEX says of its connections to the other nodes of the domain. Pure.
 
 The daemon of the node reads the answer of nvidia-imex-ctl and writes the outcome to an annotation

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Settings about who runs IMEX. Controller and plugins must have the same values.
 
 Names, defaults and allowed combinations are those of the reference driver

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The file in a domain's directory with the clique that the GPUs of the node are in now.
 
 The plugin of the node writes it, and the domain's daemon reads it: a daemon joins the clique that

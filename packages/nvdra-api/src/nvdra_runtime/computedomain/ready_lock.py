@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The lock that a daemon holds on a file of its domain's directory while its IMEX is READY.
 
 The plugin of the node opens the same file by another mount. The kernel releases the lock when the

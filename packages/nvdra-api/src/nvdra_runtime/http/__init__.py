@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """HTTP endpoints of a component: probes, metrics and debug pages. Needs the extra `http`.
 
 This is the only package that imports aiohttp.web.

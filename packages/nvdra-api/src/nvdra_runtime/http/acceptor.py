@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Accepts the connections of an address, each of which counts from its first packet on.
 
 asyncio's own servers do not show a connection before its TLS handshake is done, and write a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The connections of one server: how many, how long, and how many bytes of requests.
 
 Every pod of the cluster may connect. When there are too many connections, or too many bytes, the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`/debug`: the most recent traces, the component's status, and the verbosity of the log.
 
 It is served on the loopback only, because traces name other tenants' claims (docs/design.md,

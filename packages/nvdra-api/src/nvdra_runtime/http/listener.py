@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A plain HTTP server for one address and its routes. Source: docs/design.md, "Settled" (ports)."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`/metrics`: the registry in Prometheus' text format or, with exemplars, as OpenMetrics."""
 
 from aiohttp import web

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`/healthz` and `/readyz`: named checks, each with the reason for its failure.
 
 The format is the API server's: `ok`, or with `?verbose` one line per check. A client that accepts

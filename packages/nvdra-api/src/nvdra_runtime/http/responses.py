@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Responses with text, which a browser or a terminal shows: the only place that makes them."""
 
 import json

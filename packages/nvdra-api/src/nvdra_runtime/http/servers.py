@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The two HTTP servers of a component: a public one on the pod's address, a debug one on loopback.
 
 Source: docs/design.md, "Settled" (ports).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads what the checks are about from the API server, with the rights of the tests of the charts.
 
 The webhook is tried with claims that are not stored (`dryRun=All`): a right one and a wrong one.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The command `nvdra-check-installation`, which the charts' `helm test` runs.
 
 It looks again until everything is well or its time has passed, so that it can be run as soon as

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Starts `nvdra-check-installation`, which each installation of nvdra-api has, extras or not."""
 
 from nvdra_runtime.extras import MissingExtraError

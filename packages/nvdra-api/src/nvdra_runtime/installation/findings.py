@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is to be checked of an installation, and what follows from the objects that were read.
 
 Nothing here asks the API server; `checker` does.

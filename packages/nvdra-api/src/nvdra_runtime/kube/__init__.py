@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A client for the API server, informers, leader election and events. Needs the extra `kube`.
 
 This is the only package that imports the kubernetes package. Objects are JSON, not models, so that

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Chooses a version of resource.k8s.io and converts objects from and to v1.
 
 All other code works on v1. v1beta2 has the same fields. In v1beta1, the fields of a device except

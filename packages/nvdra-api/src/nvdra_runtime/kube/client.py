@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A client for the API server: it takes paths and JSON, returns JSON, and raises our errors.
 
 Every call has a deadline, counts against the client-side rate limit and is observed once per

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The connection to one API server: credentials and transport.
 
 The kubernetes package reads the kubeconfig or the pod's service account (exec plugins, client

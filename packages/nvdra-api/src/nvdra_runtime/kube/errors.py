@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Translates the API server's answers and the transport's exceptions into our errors.
 
     DriverError

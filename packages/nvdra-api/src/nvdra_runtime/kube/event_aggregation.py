@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Decides when a repeated Event is written: at once, then at most once a minute with its count.
 
 Pure: time is an argument. `event_recorder` writes the Events. Source: docs/reference/tracing.md,

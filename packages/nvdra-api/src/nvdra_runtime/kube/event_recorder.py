@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Records Kubernetes Events about claims, pods and nodes, which `kubectl describe` shows.
 
 `emit` adds to a bounded queue and returns; a loop writes. A failed write is retried for ten

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An informer: a local copy of a collection that list and watch keep up to date.
 
 It lists once, then watches and resumes; it lists again only if it must. Read the objects with

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The cache of an informer: applies lists and watch lines, and decides when to list again.
 
 Our own writes are visible at once, before the watch reports them, so that no object is created

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Imports the parts of the kubernetes package that we use, without the others.
 
 The `__init__` modules of `kubernetes` and `kubernetes.aio` import the synchronous client, OAuth,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Leader election: of several processes one leads, the others wait for its Lease.
 
 `lease_record` interprets the Lease. A process that stops ends its work before it releases the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The Lease of leader election: whether it can be acquired, and what to write.
 
 Clocks of different machines are never compared: a lease has expired if it has not changed for its

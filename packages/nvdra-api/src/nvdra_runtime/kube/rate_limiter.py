@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The client-side rate limit: queries per second and a burst, as in every Kubernetes client.
 
 Requests are served in order. A request that would have to wait past its deadline fails at once.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Metrics and log lines of finished API requests. Names of objects are not recorded."""
 
 from collections.abc import Callable

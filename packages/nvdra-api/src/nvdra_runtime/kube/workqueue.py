@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A work queue with rate-limited retries, as in client-go: one task at a time processes a key.
 
 A key that is added several times while it is processed is processed once more. Different keys are

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Routes the kubelet's DRA calls to the instance of the driver that can answer them.
 
 One instance of a driver is active on a node (docs/design.md, "Rollouts do not interrupt"). Another

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Installs nvidia-cdi-hook where the host's container runtime can run it.
 
 The hook runs on the host, where paths of this image do not exist.

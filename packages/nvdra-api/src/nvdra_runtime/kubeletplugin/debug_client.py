@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Asks the running plugin over its debug endpoint; for the plugin's own commands."""
 
 from http.client import HTTPConnection, HTTPException

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The health of a driver's devices, as the kubelet shows it in the status of pods."""
 
 import enum

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Restores files of the plugin that were removed from the node.
 
 These are CDI specs, the CDI hook and the instance lock. `socket_server` restores the sockets.

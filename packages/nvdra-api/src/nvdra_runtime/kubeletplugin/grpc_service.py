@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The kubelet's gRPC service `DRAPlugin`: converts messages, and calls a `ClaimHandler`.
 
 v1 and v1beta1 have the same methods and message classes; v1beta1 answers without share IDs.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The kubelet's gRPC service `DRAResourceHealth`: streams the health of the driver's devices.
 
 The kubelet watches every instance that it has registered, and keeps one state of the driver, which

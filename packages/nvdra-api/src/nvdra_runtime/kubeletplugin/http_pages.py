@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The HTTP servers of a plugin. They are opened once, and show another content in each phase."""
 
 from collections.abc import Mapping

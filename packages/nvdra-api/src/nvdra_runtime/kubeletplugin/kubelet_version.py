@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a kubelet's version says about the registration of plugins.
 
 Source: docs/reference/kubelet-plugin.md, "Rolling updates".

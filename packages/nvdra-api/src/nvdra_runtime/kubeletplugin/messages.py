@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Converts the messages of the kubelet's DRA service from and to values."""
 
 from collections.abc import Mapping, Sequence

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The release of NVML that is in force on this node, as all of its plugins see it.
 
 The GPU plugin decides: it carries out the Node's annotation and the command `release`, and refuses

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The health of devices as the active instance knows it, for one that stands by.
 
 Kubelets up to 1.37 watch every instance that is registered; a later one may watch only the newest

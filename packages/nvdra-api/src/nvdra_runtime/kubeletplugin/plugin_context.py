@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Resources shared by all kubelet plugins: directory, API server, telemetry, Events."""
 
 import os

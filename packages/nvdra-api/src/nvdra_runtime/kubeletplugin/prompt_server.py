@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A gRPC server that ends when its last call is answered.
 
 `grpc.aio.Server.stop` waits for connections as well: for a client that does not acknowledge their

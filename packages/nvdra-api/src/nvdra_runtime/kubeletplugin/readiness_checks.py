@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Readiness checks of any plugin."""
 
 from typing import Any

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The plugin registration service: GetInfo and NotifyRegistrationStatus.
 
 It has a server of its own, so that GetInfo is answered while claims are prepared. If the kubelet

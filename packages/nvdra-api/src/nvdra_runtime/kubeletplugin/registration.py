@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a driver registers with the kubelet: names, socket paths, services.
 
 Source: docs/reference/kubelet-plugin.md, "Plugin registration", "Service names", "Socket paths".

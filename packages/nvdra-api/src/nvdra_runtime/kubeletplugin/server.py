@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Serves one driver to the kubelet: first the DRA socket, then the registration socket.
 
 Source: docs/reference/kubelet-plugin.md, "Registration sequence", "Process life cycle", "Socket

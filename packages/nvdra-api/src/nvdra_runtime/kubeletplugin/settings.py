@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Settings of any kubelet plugin; each plugin adds its own.
 
 Names and defaults are those of the reference driver (docs/reference/gpu-prepare.md, "Flags and

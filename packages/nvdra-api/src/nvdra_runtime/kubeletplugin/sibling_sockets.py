@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The sockets of the other instances of a driver on the node.
 
 Kubelet 1.33 calls the instance that was registered last, even if it is dead. An instance that was

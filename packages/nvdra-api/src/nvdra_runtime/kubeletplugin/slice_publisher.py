@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Creates the publisher of a plugin's ResourceSlices, with metrics and Events."""
 
 from collections.abc import Callable

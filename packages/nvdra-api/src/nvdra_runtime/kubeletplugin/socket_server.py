@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A gRPC server on a Unix socket, which is created again whenever the socket is removed.
 
 The server binds a hidden name, and the socket is renamed to its path when the server responds. So

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checks socket files: before a server binds them, and while it serves.
 
 Before grpcio binds a path, it unlinks any socket there, even one that another process serves on,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What an instance does while another one of the same driver is active on the node.
 
 It warms up, serves probes and status, and waits until the instance lock is free. If the kubelet can

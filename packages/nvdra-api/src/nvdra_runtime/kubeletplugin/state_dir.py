@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The plugin's directory on the node: instance lock, CDI hook and state file.
 
 While another instance holds the lock, this one stands by. While the directory's disk is full or

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The command `status` of a plugin: prints the state of the running plugin.
 
 It is a separate process, which reads `/debug/status` of the running plugin over the loopback

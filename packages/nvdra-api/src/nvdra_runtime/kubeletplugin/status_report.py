@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The state of a plugin as one JSON document: `/debug/status`, which the command `status` prints.
 
 It is read from memory, so that it answers even if the API server, the disk or a device does not.

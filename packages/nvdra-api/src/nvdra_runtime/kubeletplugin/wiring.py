@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Starts what every plugin serves: the kubelet's sockets, the probes, metrics and the debug port.
 
 It is started last and stopped first, so that no call is answered before the driver is ready for it.

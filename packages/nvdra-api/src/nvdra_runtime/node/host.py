@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The node's directories proc, sys and dev, and the root of the driver installation.
 
 By default they are `/proc`, `/sys`, `/dev` and `/driver-root`; flags change them. Nothing is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The lock that allows one active instance of a driver per node.
 
 Its content names the holder: for people, and for the instances that stand by.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """NVML: typed calls with our own errors. Only this module imports pynvml.
 
 Every method makes one NVML call and blocks, so call it on a `process.worker.Worker`. This module

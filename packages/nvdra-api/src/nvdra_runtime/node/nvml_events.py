@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Event sets of NVML: what GPUs report by themselves, such as XIDs.
 
 A wait in NVML cannot be ended from outside, so that callers wait in short slices on a thread of

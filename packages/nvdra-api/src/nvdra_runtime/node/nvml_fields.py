@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Field values of NVML that say how well a GPU is, all of them in one call.
 
 Source: docs/reference/nvml-simulator.md, "Event and fabric functions".

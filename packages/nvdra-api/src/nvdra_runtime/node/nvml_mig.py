@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """MIG devices as NVML describes them: the compute instances of a GPU in MIG mode.
 
 A GPU instance without a compute instance is no MIG device. All functions block: they run on the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Makes and destroys MIG instances of a GPU, and switches its MIG mode.
 
 Every function is one step. What follows if a step fails is the caller's business. All of them

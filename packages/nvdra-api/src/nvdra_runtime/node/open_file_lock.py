@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A lock on a whole file that belongs to its open file, not to a process.
 
 The kernel releases it when the last descriptor of the open file is closed, so programs that inherit

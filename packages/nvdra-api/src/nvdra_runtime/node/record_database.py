@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The SQLite file of `record_store`: its schema, opening it, its transactions.
 
 The functions block; the store's thread calls them. Times are ISO 8601 texts in UTC, so they sort.

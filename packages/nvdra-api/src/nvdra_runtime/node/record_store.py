@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Stores the records of the claims that are prepared on this node, in one SQLite file.
 
 Reads are from memory. Changes are transactions on a worker thread: changes that are queued during

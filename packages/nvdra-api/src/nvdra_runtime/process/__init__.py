@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
 """What every component's process needs: event loop, threads, locks, clock."""

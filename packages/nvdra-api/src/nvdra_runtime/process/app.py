@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs a process: its event loop, signals, exit code and final error messages."""
 
 import asyncio

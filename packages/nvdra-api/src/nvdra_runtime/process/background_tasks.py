@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tasks that run in the background of a block. What tenants can influence never ends the process.
 
 Every task that outlives the call that starts it is started here. One that fails unexpectedly is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Delays between attempts. Random numbers are arguments."""
 
 from dataclasses import dataclass

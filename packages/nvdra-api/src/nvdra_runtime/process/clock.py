@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The clock, as an argument. Only this module reads the operating system's clocks.
 
 Deadlines and waits use the event loop's clock, which is the same monotonic clock.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The command `kill` of our images, which are built without tools.
 
 `kubectl exec POD -- kill -s SIGUSR2 1` makes a program dump its stacks (`stack_dump`). The wheel

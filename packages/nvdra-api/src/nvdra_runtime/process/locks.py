@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fair locks, one per key, for the tasks of one event loop.
 
 `node.instance_lock.InstanceLock` excludes other processes. Source: docs/design.md, "No node-wide

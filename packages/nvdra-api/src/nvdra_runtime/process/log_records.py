@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Log records with fields: what every module logs with. `telemetry.logs` formats and writes them.
 
 It is in the lowest room, because every other one logs. Standard library only.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The limit of open files of this process, of which each connection is one."""
 
 import resource

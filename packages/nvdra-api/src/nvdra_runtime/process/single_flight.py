@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Run one operation per key at a time. A call for an operation that already runs joins it.
 
 An operation belongs to its key, not to its caller. If a caller stops waiting, the operation

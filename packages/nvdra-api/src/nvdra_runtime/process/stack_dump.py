@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Dumps the stacks of all threads and tasks on SIGUSR2.
 
 The stacks of the threads go to stderr at once, even if the process hangs in a call. Once Python

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the tasks of this process have failed of: for the metric, the log and `/readyz?verbose`.
 
 `background_tasks` notes failures here. The process's telemetry says where they are counted, by the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Waits with a timeout."""
 
 import asyncio

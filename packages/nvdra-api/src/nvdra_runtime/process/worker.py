@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Worker threads with a queue each, for blocking calls: NVML, SQLite, files.
 
 The event loop submits calls and continues; a call that hangs blocks its own thread only. This is

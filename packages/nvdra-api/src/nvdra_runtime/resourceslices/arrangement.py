@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Distributes devices and their counter sets over slices, as the API server's release wants them.
 
 Source: docs/reference/resource-slices.md, "Limits by version", "Partitionable devices and

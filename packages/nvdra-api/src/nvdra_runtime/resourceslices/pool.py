@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The pool that a driver publishes (`k8s.io/dynamic-resource-allocation/resourceslice`)."""
 
 from dataclasses import dataclass

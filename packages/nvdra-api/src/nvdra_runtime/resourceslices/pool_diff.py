@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compares the desired pool with the ResourceSlices that exist: what to create, replace and delete.
 
 It works on v1 objects as JSON. To replace an object, only this driver's fields of the stored object

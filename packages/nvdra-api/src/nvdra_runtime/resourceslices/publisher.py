@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Keeps a pool of ResourceSlices up to date.
 
 `publish` sets the desired pool and returns. A loop compares it with the API server's slices, writes

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Converts slices to the spec of a ResourceSlice, and compares specs.
 
 Specs are equal if they mean the same: null is the same as empty, quantities are compared by value,

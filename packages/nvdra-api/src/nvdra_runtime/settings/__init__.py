@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
 """Flags and environment variables of a component, read into one model."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Validation of addresses in settings, in the form `host:port`."""
 
 import re

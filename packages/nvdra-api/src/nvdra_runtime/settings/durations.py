@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Durations on the command line of Kubernetes components, in Go's syntax: `1m30s`."""
 
 import re

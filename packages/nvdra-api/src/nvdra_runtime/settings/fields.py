@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Settings that several components share, with their flags, validation and help.
 
 A component's model declares them in its own order with its own defaults, and may override the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The flags and variables of a settings model, and the parser of the command line.
 
 This module handles texts only; `loader` validates them. Source: docs/reference/gpu-devices.md,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The `--help` page of a settings model: flags in groups, one paragraph each."""
 
 import textwrap

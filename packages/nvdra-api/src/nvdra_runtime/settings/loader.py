@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Loads a settings model from flags and environment variables.
 
 No other module of ours reads the environment; the OpenTelemetry SDK reads its `OTEL_*` variables.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Traces, metrics and logs of a component. Needs the extra `telemetry`.
 
 Source: docs/reference/tracing.md.

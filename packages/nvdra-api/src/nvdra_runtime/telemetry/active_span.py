@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Spans that have not ended yet, and which of them is current.
 
 The current span is a context variable, so `await` and new tasks keep it. A worker thread does not:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Instrumentation of a component: one call makes the span, the measurement and the log record.
 
 An operation is a piece of work on one object, such as the prepare of a claim. It consists of steps.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Names of span attributes, metrics and metric labels.
 
 Names of OpenTelemetry's semantic conventions are used where they exist. Other names begin with

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Measures one kubelet call for one claim, from its arrival to its answer.
 
 A call is not the operation that it asks for: a retry joins the operation in progress, and an

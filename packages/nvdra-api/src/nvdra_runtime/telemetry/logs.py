@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Structured logs: one JSON object per line, or klog's text format, with the current trace.
 
 The standard library's logging writes them, so the records of other libraries look the same.

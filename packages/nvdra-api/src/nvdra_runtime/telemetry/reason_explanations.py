@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Explanations of every reason for users.
 
 `scripts/document_reasons.py` writes docs/reasons.md from them. The driver does not read them. A

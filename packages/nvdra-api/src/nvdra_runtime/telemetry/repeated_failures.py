@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which failed operations say nothing new, so that a trace does not grow for weeks. Pure.
 
 A domain whose daemon cannot start is tried twice a minute until somebody mends the node. The first

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Finished spans, as plain values.
 
 A plain value costs a prepare a few microseconds. `export.otlp_spans` converts exported spans into

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Derives the trace ID of an object, the span ID of its root, and the sampling decision.
 
 The functions depend on names only, so every component derives the same values without context

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A claim is read until the API server answers, the deadline is near, or the claim is unwanted."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Waits inside a call: in the order of coming, told of when they last, ended by who is asked to."""
 
 import asyncio

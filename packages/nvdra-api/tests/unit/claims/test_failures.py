@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What could not be done for a claim: since when, how often, and who is told."""
 
 import asyncio

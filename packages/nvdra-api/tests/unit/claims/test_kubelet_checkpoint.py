@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the kubelet has written down: read as kubelets write it, doubted when it is not whole."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Opaque configs of a claim, resolved for each of its devices."""
 
 from collections.abc import Sequence

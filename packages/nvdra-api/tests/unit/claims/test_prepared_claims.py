@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Prepared claims in memory and in the record store."""
 
 import asyncio

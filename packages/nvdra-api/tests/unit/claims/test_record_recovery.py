@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Records that were lost come back from the kubelet's checkpoint, before a device is given away."""
 
 import asyncio

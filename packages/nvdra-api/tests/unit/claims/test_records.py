@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Records of prepared claims: the answer to the kubelet, and the error for a device in use."""
 
 from datetime import UTC, datetime

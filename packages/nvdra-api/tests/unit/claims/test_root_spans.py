@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The root span of each claim's trace: written once, with the schedule below it."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What waits for a pod when the process ends is written without the pod."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Each claim of a call is answered by itself, in time, and by the work that is under way."""
 
 import asyncio

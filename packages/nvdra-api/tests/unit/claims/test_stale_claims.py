@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A prepared claim that is gone is unprepared, unless a pod may still use it."""
 
 import asyncio

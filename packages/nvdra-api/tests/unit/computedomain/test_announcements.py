@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a daemon says on its pod is read as it was written."""
 
 import pytest

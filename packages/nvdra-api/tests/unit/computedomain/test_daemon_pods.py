@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pods of daemons, read as the API server returns them."""
 
 from typing import Any

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Events about pods that could not be created."""
 
 from typing import Any

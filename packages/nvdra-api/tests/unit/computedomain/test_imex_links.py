@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What one node's IMEX says of its connections, as it is published for the real program."""
 
 import contextlib

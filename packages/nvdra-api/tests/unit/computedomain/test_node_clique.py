@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The file by which the plugin tells a daemon the clique of the node."""
 
 from pathlib import Path

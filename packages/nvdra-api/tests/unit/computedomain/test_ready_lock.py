@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The lock that proves that a daemon lives and its IMEX is READY."""
 
 import os

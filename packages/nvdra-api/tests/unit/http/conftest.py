@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A client that asks a listener as curl, a browser or a program would."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Too many connections, or too many bytes, cost the client that has waited longest."""
 
 from collections import Counter

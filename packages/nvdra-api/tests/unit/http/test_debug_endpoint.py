@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The debug port: traces in three forms, and the verbosity of the log."""
 
 import io

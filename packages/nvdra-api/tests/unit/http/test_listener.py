@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Probes and metrics on the pod's port, and what a wrong address or path is told."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`/metrics` in both of Prometheus' formats."""
 
 from collections.abc import Awaitable, Callable

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`/healthz` and `/readyz`: when they fail, and what they say to whom."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The public server has probes and metrics, the debug server has traces and status."""
 
 import io

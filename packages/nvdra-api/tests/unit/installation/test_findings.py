@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the test of an installation says of the objects that it reads."""
 
 from typing import Any

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Each refusal of the API server becomes the error that says who must act, and no other."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What an informer asks for after each end of a watch, and what it tells meanwhile."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Who wins a race for the Lease: the process whose write the API server took, and no other."""
 
 import asyncio

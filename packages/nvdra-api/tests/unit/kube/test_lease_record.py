@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The lease machine: who may take it, what is written; nobody compares two machines' clocks."""
 
 import random

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Requests are counted by verb and status, and their resource is never an object's name."""
 
 import io

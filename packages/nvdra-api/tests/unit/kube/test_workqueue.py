@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The work queue: at once, one at a time per key, again after a failure; on a clock that jumps."""
 
 import asyncio

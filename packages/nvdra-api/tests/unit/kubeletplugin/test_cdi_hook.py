@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """nvidia-cdi-hook on the host: somebody may remove it while pods need it."""
 
 from pathlib import Path

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The periodic check of the plugin's files: what it says, and what it does not hide."""
 
 import asyncio

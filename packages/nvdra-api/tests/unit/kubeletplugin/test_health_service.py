@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the kubelet is told of a device that is not well fits into its limit."""
 
 import pytest

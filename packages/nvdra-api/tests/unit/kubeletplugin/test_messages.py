@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Answers for the kubelet: every text can be sent."""
 
 from nvdra_api.ids import ClaimUID

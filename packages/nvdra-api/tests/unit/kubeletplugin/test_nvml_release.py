@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The file that says whether NVML is released, and what waits are told."""
 
 from datetime import UTC, datetime, timedelta

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What keeps a plugin from being ready: the kubelet, the slices, the state file."""
 
 import asyncio

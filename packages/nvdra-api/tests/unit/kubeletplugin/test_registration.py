@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 import pytest
 from nvdra_runtime.kubeletplugin import registration
 

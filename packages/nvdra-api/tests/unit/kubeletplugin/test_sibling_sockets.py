@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The sockets of other instances: dead ones are removed, served ones never."""
 
 import socket

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The plugin's directory: locked by one process, and waited for while its disk cannot be used."""
 
 import asyncio

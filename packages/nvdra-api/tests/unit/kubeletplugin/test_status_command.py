@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The table that a plugin's `status` prints, and what it says when it cannot."""
 
 import socket

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The state of a plugin as one document: what keeps it from being ready, claims and failures."""
 
 import json

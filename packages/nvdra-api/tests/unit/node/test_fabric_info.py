@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the health mask of an NVLink fabric says."""
 
 from uuid import UUID

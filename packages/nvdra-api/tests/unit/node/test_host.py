@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Host: boot id, and the driver's files with links that mean places in the driver's root."""
 
 from pathlib import Path

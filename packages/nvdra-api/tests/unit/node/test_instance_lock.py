@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The lock that says which instance of a driver is active on this node."""
 
 import json

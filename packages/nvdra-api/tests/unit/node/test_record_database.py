@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A state file that is damaged or gone: nothing that memory has is lost, and no doubt is hidden."""
 
 import asyncio

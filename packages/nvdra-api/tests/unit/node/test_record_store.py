@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The state store: what was acknowledged is there after a restart, a crash, in any order."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The frame of a process: signals stop it, failures are told in one line, bugs with their stack."""
 
 import signal

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tasks run while a block runs. A failure is counted, and the task goes on; few end the block."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 from hypothesis import given
 from hypothesis import strategies as st
 from nvdra_runtime.process import backoff

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The operating system's clocks, as the rest of the program sees them."""
 
 import asyncio

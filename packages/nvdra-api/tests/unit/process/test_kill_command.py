@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The command `kill` of the images: what it sends to whom, and what it says if it cannot."""
 
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Locks per key: who gets them, in which order, and what is told when it takes too long."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The soft limit of open files is raised for us and not for the programs that we start."""
 
 import subprocess

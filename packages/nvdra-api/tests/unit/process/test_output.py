@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A command that cannot write its output fails."""
 
 import subprocess

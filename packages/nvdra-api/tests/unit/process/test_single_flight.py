@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One operation per key: repeated calls join it, kinds keep their order, callers may leave."""
 
 import asyncio

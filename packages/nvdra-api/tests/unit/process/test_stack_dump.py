@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """SIGUSR2: the stacks of threads and tasks, in files and on stderr, and the process goes on."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A wait for an event says whether the event came in time."""
 
 import asyncio

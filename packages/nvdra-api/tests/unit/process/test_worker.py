@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One thread, one queue: order, hand-over, what hangs, what is dropped."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ResourceClaims and templates of every API version, and references to claims."""
 
 from typing import Any

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ResourceSlices of every API version are read; devices are written as v1 has them."""
 
 from typing import Any

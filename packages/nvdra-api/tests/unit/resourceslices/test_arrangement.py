@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Devices and counter sets → slices, as each release of Kubernetes wants them."""
 
 import pytest

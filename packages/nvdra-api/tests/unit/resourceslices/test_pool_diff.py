@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 import copy
 import itertools
 from collections.abc import Callable, Sequence

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the publisher writes, on which conditions, and how long it leaves others alone."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An address in a setting has a host, which may be empty, and a port."""
 
 import pytest

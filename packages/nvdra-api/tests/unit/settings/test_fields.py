@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fields that several settings models use: flag, check and help come with the type."""
 
 from pathlib import Path

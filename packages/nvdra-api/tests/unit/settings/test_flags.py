@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The flags of a settings model, and the texts that a command line gives them."""
 
 from collections.abc import Mapping

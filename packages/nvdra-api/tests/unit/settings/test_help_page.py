@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The help page of a settings model, word for word."""
 
 from typing import Annotated

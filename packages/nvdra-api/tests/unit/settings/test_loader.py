@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Flags, variables, defaults: which one counts, and what is said about a wrong one."""
 
 from collections.abc import Mapping

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A telemetry whose time stands still until a test moves it, and the log it writes."""
 
 import io

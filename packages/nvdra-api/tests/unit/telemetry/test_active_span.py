@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A span that has not ended: its time, its children, and what is passed on at its end."""
 
 import asyncio

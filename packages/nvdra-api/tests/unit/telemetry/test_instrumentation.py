@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A step makes its span, its measurement and its log record together."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the kubelet waited for, and how that ended: one observation for each call and claim."""
 
 import asyncio

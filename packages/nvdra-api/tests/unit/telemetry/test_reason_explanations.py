@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Alerts in the explanations of reasons use existing metrics and match the pods of the charts."""
 
 import re

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Five failures alike say how an operation fails; then only what changes is said."""
 
 from nvdra_api.ids import SpanID, TraceID

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every component computes the same trace, root and sampling decision from a claim's UID."""
 
 import math

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ComputeDomains as this and the reference driver's controllers write them, and their problems."""
 
 from typing import Any

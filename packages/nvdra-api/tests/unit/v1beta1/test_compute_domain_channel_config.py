@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ComputeDomainChannelConfig: the domain ID and the allocation mode."""
 
 from nvdra_api.gates import FeatureGates

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ComputeDomainCliques, with entries of this driver's and of the reference driver's daemons."""
 
 from nvdra_api.ids import CliqueID, NodeName, PodUID

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ComputeDomainDaemonConfig: the domain ID."""
 
 from nvdra_api.gates import FeatureGates

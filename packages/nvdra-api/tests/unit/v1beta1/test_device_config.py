@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What all config kinds have in common: manifests, normalization and the JSON schema."""
 
 import jsonschema

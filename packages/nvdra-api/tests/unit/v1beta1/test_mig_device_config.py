@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """MigDeviceConfig: implied defaults, and the problems of its sharing settings."""
 
 import pytest

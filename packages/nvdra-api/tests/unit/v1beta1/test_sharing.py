@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Settings of MPS: their problems, and memory limits as the MPS control daemon is given them."""
 
 import pytest

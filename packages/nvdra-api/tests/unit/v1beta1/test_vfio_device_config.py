@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """VfioDeviceConfig: implied defaults, its feature gate and its policy."""
 
 from nvdra_api.errors import Reason

@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
 """The CustomResourceDefinitions of ComputeDomains: ours, and what the cluster has."""

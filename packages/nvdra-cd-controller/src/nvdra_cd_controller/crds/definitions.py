@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The CustomResourceDefinitions that this version has, and whose one of a cluster is.
 
 They are files beside this module, so that `kubectl apply` takes them as well.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a definition of the cluster lacks of ours: the API server drops such fields silently."""
 
 from collections.abc import Iterator

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Makes the cluster's definitions those that this controller needs, and says what they lack.
 
 helm cannot: what is in `crds/` it never upgrades, and a template fails where another project has

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The definitions of this version, and which of a cluster's are earlier ones of ours."""
 
 import copy

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the definitions of other projects lack of ours."""
 
 import copy

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The models of custom resources have the whole schema of the controller's definitions."""
 
 import copy

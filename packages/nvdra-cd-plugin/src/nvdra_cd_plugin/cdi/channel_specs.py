@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """CDI specs of channel claims: the device nodes that workloads get."""
 
 from collections.abc import Callable

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """CDI specs of daemons: the domain's directory, the driver's files, the right to manage IMEX."""
 
 from collections.abc import Callable

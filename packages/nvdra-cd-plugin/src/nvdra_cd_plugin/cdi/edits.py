@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """CDI edits for containers: channels for a workload, and what IMEX needs for a daemon.
 
 Source: docs/reference/compute-domain.md, "CDI specs", "CDI specs of claims", "Security" (KW-50).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The CDI spec files of this driver: one with the driver's files for daemons, one for each claim.
 
 The spec of a claim has the claim's UID in its name and is removed with the claim. The names in it

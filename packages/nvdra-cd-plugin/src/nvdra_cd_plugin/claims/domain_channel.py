@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Claims for a channel of a ComputeDomain whose IMEX daemons this driver runs.
 
 The claim is recorded before the node is labelled: whatever happens after that, its unprepare

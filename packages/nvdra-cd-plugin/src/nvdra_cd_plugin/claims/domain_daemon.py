@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Claims of a domain's IMEX daemon.
 
 The daemon of a domain gets the domain's directory, the driver's files and the right to manage

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Claims for a channel where the host runs IMEX itself (`--imex-mode=hostManaged`).
 
 There is no daemon of this driver and the node is not labelled: the claim waits until the host's

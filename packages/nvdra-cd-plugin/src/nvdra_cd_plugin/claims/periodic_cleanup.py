@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Removes files that no claim needs, and corrects the node's label.
 
 It runs at the start and then every ten minutes. It starts only when the records are known to be

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Turns a claim and its config into the record that it will have, or refuses it with a reason.
 
 Pure. Source: docs/reference/compute-domain.md, "Request handling", "Prepare and unprepare", "Races

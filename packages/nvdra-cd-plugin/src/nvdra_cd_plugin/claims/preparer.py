@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Prepares and unprepares one claim: chooses the strategy for the claim's kind and carries it out.
 
 Source: docs/reference/compute-domain.md, "Prepare and unprepare".

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Builds records for claims that the kubelet knows and that have no record here.
 
 The part of `nvdra_runtime.claims.record_recovery` that is about ComputeDomains.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Records of claims: written when a device is given, removed when it is taken back."""
 
 from datetime import datetime

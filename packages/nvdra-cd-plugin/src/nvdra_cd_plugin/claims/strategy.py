@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the preparer expects of each kind of claim.
 
 `domain_channel`, `host_channel` and `domain_daemon` each implement it for one kind.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tells the daemons of this node in which clique its GPUs are now, by a file in each's directory.
 
 A daemon has the clique of the moment when its claim was prepared. It says on its pod, and the

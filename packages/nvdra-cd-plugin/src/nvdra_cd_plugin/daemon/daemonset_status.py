@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Why a domain's DaemonSet has made no pod for a node, by the DaemonSet and its Events.
 
 Pure; `pod_lookup` reads the objects.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The directories of domains on this node, which a domain's daemon sees as /imexd.
 
 A domain's UID is the only name that comes from outside. It is opened relative to the descriptor of

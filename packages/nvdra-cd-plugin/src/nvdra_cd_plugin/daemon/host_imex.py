@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Asks the IMEX that the host runs itself whether it is READY, by the host's nvidia-imex-ctl.
 
 Used only where the administrator runs nvidia-imex. Source: docs/reference/compute-domain.md,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whether a daemon that has reported READY is alive now. Its entry may have outlived it.
 
 A daemon of this release holds a lock in the domain's directory, which decides. Of another one, such

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checks, by the API server, that a daemon's claim is used by the daemon's own pod."""
 
 from collections.abc import Collection

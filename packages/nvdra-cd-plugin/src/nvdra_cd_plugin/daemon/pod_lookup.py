@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Asks the API server why this node's daemon is silent: its pod first, then its DaemonSet.
 
 The caller waits and has little time left, so a request that is not answered at once is given up.

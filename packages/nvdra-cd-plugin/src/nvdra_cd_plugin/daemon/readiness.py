@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Decides whether this node's daemon is ready, by what the domain's daemons write about themselves.
 
 Other nodes do not delay a channel; the message only names those that are not ready. There is one

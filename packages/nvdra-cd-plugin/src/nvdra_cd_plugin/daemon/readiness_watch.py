@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Waits until this node's daemon is ready, by a watch of the one object that its entry is in.
 
 No lock is held and nothing is polled: the wait ends as soon as the API server reports an entry that

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rules about which claim may get a channel or a daemon's device of a ComputeDomain.
 
 Pure: what the API server returned is an argument.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Repeats calls to the API server until the caller's deadline.
 
 Only `ApiUnavailable` is retried; every other error is raised at once.

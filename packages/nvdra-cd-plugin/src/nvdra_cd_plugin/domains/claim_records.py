@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is recorded about a prepared claim: its domain, its device, and what it was given.
 
 A channel claim is recorded before its node is labelled, a daemon's claim when it has its files.

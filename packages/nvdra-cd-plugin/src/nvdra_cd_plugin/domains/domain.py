@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the plugin knows of a ComputeDomain: what never changes, and whether it is large."""
 
 from dataclasses import dataclass

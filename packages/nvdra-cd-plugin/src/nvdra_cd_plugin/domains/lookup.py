@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ComputeDomains by UID, read from the API server when a claim needs one.
 
 There is no watch: a node has to do with one domain at a time, a cluster with thousands. Only the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The node's NVLink clique, by what each of its GPUs reports, or why it is unknown.
 
 Source: docs/reference/compute-domain.md, "Clique ID", "Observability" (KW-65).

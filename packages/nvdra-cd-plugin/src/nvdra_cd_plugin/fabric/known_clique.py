@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Keeps the node's clique in the plugin's directory, for the next process of this boot.
 
 So a restart changes nothing while GPUs cannot be asked: they are lost, are registered again after a

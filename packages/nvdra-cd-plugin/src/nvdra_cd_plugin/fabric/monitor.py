@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Keeps the node's clique: queries NVML at the start and every 45 seconds, on its own thread.
 
 While the fabric or the driver is not there yet, it queries every five seconds; only claims on this

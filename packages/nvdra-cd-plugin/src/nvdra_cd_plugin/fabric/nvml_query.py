@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Queries the node's clique: opens NVML, asks each GPU for its fabric info, closes NVML.
 
 The query blocks: call it on the thread for NVML. Source: docs/reference/compute-domain.md, "Device

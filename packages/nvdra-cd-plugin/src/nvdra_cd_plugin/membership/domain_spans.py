@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Spans of this node in the trace of a ComputeDomain; a claim's own trace links to them.
 
 Trace ID and parent follow from UIDs and the node's name. So the controller, the plugins and the

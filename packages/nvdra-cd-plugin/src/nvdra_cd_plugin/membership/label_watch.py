@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Watches the domain's label on this node's Node, and corrects it while a channel needs it.
 
 Without the label the node's daemon ends, and the workload loses the memory that it shares with its

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The labels of this node's Node: the domain it is a member of, and its NVLink clique.
 
 The domain's label makes the domain's DaemonSet start a daemon on the node. Only this plugin sets

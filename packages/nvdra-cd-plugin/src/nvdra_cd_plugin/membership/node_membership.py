@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The node's membership in a domain, which follows from the recorded channel claims.
 
 From the first channel claim of a domain until the last one is unprepared, the node has the

@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
 """Device nodes and files of this node."""

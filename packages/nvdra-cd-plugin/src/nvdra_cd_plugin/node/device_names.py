@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Names of the devices that this driver publishes: `channel-N` and `daemon-N`."""
 
 import re

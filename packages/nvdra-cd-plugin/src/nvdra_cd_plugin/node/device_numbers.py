@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Parses what the kernel module reports about IMEX devices: channel count and device numbers.
 
 Pure; `imex_devices` reads the files below /proc. Source: docs/reference/compute-domain.md, "Device

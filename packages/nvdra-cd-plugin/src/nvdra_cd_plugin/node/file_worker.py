@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The thread for files, with a deadline: a disk that hangs delays nobody beyond it."""
 
 from collections.abc import Callable

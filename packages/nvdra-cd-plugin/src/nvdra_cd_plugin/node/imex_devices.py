@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The IMEX devices of this node, read from /proc each time they are needed.
 
 The numbers can change when the driver is loaded again. The functions block: call them on the thread

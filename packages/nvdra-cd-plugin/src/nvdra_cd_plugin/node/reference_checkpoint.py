@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The checkpoint that the reference driver has left on the node.
 
 The plugin takes its claims over from the kubelet's own checkpoint. This one is kept for whoever

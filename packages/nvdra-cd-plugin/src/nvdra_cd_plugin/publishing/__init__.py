@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
 """Channels and daemons as devices of ResourceSlices."""

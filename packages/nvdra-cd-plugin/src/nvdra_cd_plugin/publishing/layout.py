@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The pool that this node publishes.
 
 Source: docs/reference/compute-domain.md, "Published devices".

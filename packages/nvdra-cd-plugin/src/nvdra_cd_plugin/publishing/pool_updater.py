@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Publishes the node's ResourceSlice and clique label whenever the fabric's status changes.
 
 While the node's clique is unknown, the pool is empty. The reason is in the log, in `/readyz` and in

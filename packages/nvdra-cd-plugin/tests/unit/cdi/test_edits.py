@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """CDI edits of channels and daemons (docs/reference/compute-domain.md, "CDI specs of claims")."""
 
 from pathlib import PurePath

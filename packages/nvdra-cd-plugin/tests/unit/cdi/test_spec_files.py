@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """CDI spec files of claims: written, restored, and removed when no claim needs them."""
 
 from pathlib import Path

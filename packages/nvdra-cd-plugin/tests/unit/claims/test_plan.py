@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The record that a claim will have, or why the claim is refused."""
 
 from typing import Any

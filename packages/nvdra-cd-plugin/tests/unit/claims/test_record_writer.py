@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A device is given to one claim, and what was given goes before the record of it."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Files with the clique of the node, for the daemons that are prepared on it."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The directories that plugin and daemons share, including what a daemon may put there."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """When a daemon is ready, and what it lacks while it is not."""
 
 from typing import Any

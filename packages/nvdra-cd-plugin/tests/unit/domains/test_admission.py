@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which claims may get a channel or a daemon's device."""
 
 from typing import Any

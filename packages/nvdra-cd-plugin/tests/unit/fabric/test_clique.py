@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The node's clique, by what its GPUs report."""
 
 from collections.abc import Sequence

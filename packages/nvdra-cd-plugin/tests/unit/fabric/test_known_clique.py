@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a process knew of the clique, read by the next one."""
 
 from dataclasses import replace

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Claims that wait until the node's clique is known."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """This node's spans in the trace of a domain; the span `member` is written once."""
 
 from collections.abc import AsyncIterator

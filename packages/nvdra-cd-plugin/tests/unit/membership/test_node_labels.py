@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Labels of the Node are written for the version that was read, and never over another domain's."""
 
 from dataclasses import dataclass, field

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A file that cannot be written or removed is reported to the caller."""
 
 import asyncio

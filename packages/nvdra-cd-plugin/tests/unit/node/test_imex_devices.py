@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The IMEX devices of a node, read from a simulated /proc."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The reference driver's checkpoint goes when none of its claims is prepared."""
 
 import json

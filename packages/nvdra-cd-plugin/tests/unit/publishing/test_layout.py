@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The pool that the node publishes."""
 
 from nvdra_api.ids import NodeName, PoolName

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The command-line arguments of `nvdra-cdi` and their help texts."""
 
 import argparse

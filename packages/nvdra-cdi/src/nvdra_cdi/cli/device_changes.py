@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What changed between two looks at the spec directories."""
 
 from collections.abc import Mapping

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`nvdra-cdi dirs`: list the spec directories, their priorities and what is wrong with them."""
 
 import argparse

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The environment variables of `nvdra-cdi`, those of `nvidia-ctk cdi`.
 
 A flag wins over its variable. A variable that is empty counts as not set.

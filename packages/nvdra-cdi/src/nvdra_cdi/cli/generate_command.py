@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`nvdra-cdi generate`: generate the spec of this node's NVIDIA devices, like `nvidia-ctk`."""
 
 import argparse

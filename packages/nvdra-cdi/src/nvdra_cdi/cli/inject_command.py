@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`nvdra-cdi inject`: inject devices into a container's OCI configuration, as a runtime does."""
 
 import argparse

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`nvdra-cdi list`: list the devices, vendors, classes or specs of the spec directories."""
 
 import argparse

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The entry point of `nvdra-cdi`. Errors are printed as one line, without a traceback."""
 
 import logging

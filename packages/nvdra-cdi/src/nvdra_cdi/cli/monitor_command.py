@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`nvdra-cdi monitor`: print the changes of devices and of errors in the spec directories."""
 
 import argparse

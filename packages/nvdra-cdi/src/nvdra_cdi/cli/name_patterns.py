@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Patterns of device names, `nvidia.com/gpu=*`, as the command `cdi` of the CDI project takes them.
 
 No name contains a character of a pattern. A `*` does not match a slash.

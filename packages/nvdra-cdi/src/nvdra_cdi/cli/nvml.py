@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Query NVML for the driver version, the GPUs and the MIG devices of this node.
 
 This is the only module of the package that imports pynvml, which the extra `generate` installs.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The output of a subcommand: tables for people, JSON and YAML for programs."""
 
 import json

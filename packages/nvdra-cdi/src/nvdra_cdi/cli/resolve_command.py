@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`nvdra-cdi resolve`: show the edits of a device, or explain why its name cannot be resolved."""
 
 import argparse

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`nvdra-cdi schema`: print the JSON schema of specs, for editors."""
 
 import argparse

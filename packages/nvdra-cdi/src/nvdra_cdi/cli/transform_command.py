@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`nvdra-cdi transform root`: move the paths of a spec to another root, like `nvidia-ctk`."""
 
 import argparse

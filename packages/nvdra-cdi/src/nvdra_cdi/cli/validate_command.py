@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`nvdra-cdi validate`: report the problems of spec files with lines and remedies."""
 
 import argparse

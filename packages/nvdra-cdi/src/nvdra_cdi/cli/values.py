@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The values of arguments and of environment variables: lists, choices and flags.
 
 Each function raises `argparse.ArgumentTypeError` with what would be right.

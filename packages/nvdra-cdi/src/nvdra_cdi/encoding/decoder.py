@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Decode a YAML node tree into a `Spec`, strictly, by the type of each field.
 
 The decoder ignores YAML's implicit types and reads the source text of scalars: a CDI name may look

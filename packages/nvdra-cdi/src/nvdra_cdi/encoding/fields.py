@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The fields of a CDI document: their JSON names, order and types (docs/reference/cdi.md §1).
 
 The table serves reading and writing. Fields are written in the order of the table.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The number of values that a document has when it is written. Readers limit it."""
 
 from typing import Any

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Parse the bytes of a CDI document into YAML nodes with line numbers, within size limits.
 
 JSON is valid YAML, so one parser reads both. The nodes are made from the parser's events, because

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Write dictionaries, lists, strings, integers and booleans as YAML.
 
 The layout is that of the reference library: `---` first, block style, nested blocks at the next

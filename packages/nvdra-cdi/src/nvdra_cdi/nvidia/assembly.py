@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Assemble a spec from common edits and devices (docs/reference/cdi.md §18).
 
 The spec is deduplicated, common edits are removed from the devices, nodes and mounts are sorted so

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Find the driver's device nodes (docs/reference/cdi.md §§13.6, 14.1, 16.1, 17).
 
 Files that are not character devices are left out with a warning. A missing node that a container

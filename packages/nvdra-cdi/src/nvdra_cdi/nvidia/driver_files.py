@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Find the driver's files. Device nodes are found in `device_nodes`.
 
 The lists of names are those of toolkit 1.20.1 (docs/reference/cdi.md §§13.6, 14, 16.1). Missing

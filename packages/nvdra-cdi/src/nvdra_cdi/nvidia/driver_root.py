@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Find the libraries and version of a driver root, and the dev root that belongs to it."""
 
 from nvdra_cdi.errors import DiscoveryError

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Create container edits from discovered facts (docs/reference/cdi.md §§13.6, 14, 16, 17).
 
 A path within a root is the path in the container; its path on the host is below the target root.

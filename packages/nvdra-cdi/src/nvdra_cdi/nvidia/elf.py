@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Read the soname of a shared library from its dynamic section.
 
 This module reads only the necessary parts of the ELF format (System V ABI, chapter 5): program

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The facts that discovery collects as input of `edits`. Paths are absolute within their root."""
 
 from dataclasses import dataclass

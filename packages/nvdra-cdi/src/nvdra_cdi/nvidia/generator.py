@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Generate CDI edits and specs for NVIDIA devices.
 
 `nvml_spec`, `imex_spec`, `management_spec`, `gated_spec` and `mig_capability_spec` generate whole

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The hooks of `nvidia-cdi-hook` and their arguments (docs/reference/cdi.md §15).
 
 Each function returns a tuple, which is empty if the hook is disabled or has nothing to do. This

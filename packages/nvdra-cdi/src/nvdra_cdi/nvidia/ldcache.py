@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Read the dynamic linker's cache, `/etc/ld.so.cache` (docs/reference/cdi.md §13.7).
 
 The cache is used only for libraries that are in none of the default directories. A missing or

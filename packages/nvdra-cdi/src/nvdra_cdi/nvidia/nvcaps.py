@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The capabilities of MIG instances: the device nodes that give access to them.
 
 A container gets the node of the GPU instance and that of the compute instance. The kernel module

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The input of the generator: options, and the devices as NVML describes them.
 
 A *root* is the top directory of a file tree. The same tree can have two paths: the one at which the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The reference library to ask, and the corpus with its answers: `cdi_corpus`."""
 
 import sys

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What we write, the older library inside of today's runtimes reads, with the same meaning.
 
 It decodes YAML 1.1, where `n`, `0:1` and others are no texts unless they are quoted.

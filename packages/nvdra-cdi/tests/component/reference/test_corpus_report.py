@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """REPORT.md of the corpus says what a run says."""
 
 import pytest

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every document of the corpus, and more, means to us what it means to the reference library.
 
 What differs on purpose is in `cdi_corpus.differences`; anything else that differs fails here.

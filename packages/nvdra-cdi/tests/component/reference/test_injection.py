@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The same directories serve the same devices, and these change a container in the same way."""
 
 import pytest

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Qualified names and container annotations are parsed and made as the reference library does."""
 
 import pytest

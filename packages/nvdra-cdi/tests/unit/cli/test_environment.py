@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The variables of `nvdra-cdi generate`, which are those of `nvidia-ctk cdi generate`."""
 
 import pytest

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`nvdra-cdi` for people and for programs: what it prints, where, and its exit status."""
 
 import io

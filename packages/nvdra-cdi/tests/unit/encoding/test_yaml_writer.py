@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Documents to bytes: golden files, and round trips of anything the model can hold."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Common edits and devices to one spec (docs/reference/cdi.md §18)."""
 
 from hypothesis import given

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whole GPUs on nodes that differ from the worked example (the variants of
 docs/reference/cdi.md §22).
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The dynamic section of shared libraries, real and damaged."""
 
 import io

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whole specs: GPUs and MIG devices by name, IMEX channels, the management device.
 
 Source: docs/reference/cdi.md §§13, 17.

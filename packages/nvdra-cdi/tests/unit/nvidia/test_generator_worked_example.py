@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """docs/reference/cdi.md §21.1: one full GPU, driver on the host itself."""
 
 from pathlib import Path

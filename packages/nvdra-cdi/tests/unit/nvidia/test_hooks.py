@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The names of links that hooks create (docs/reference/cdi.md §15.2)."""
 
 import pytest

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Libraries that are only in /etc/ld.so.cache (docs/reference/cdi.md §13.7)."""
 
 import struct

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """MIG devices: the parent's node and two capabilities (docs/reference/cdi.md §16.2, §21.2)."""
 
 import logging

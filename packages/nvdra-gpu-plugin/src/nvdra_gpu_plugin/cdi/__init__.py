@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
 """CDI specs of the node's GPUs."""

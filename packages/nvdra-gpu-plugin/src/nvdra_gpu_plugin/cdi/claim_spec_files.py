@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The CDI specs of single claims: the devices that are made for them, and what clients of MPS get.
 
 A spec is written before its claim is answered, and removed when the claim is unprepared. The

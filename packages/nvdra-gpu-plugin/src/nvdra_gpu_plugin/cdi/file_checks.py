@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whether a spec file is still as it was written. These calls block.
 
 An `OSError` counts as a file that is not there: whoever asks writes it again, and learns why not.

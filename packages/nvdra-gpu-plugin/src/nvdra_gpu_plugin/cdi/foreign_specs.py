@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the reference driver has left on the node: a CDI spec for each of its claims, a checkpoint.
 
 A kubelet that has an answer of the reference driver keeps it, so the names in it must exist until

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The device metadata files of a claim, and the CDI specs that mount them: paths and content.
 
 A container sees one file for each request that it names, and in it every device of the request with

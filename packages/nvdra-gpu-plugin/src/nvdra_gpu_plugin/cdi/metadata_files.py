@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes the device metadata files of claims and the CDI specs that mount them, and removes them.
 
 They are written before their claim is answered, and stay while it is prepared. The content of each

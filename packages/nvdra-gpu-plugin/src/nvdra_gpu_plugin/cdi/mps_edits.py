@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a container gets that uses a device by MPS, beside the device itself. Pure.
 
 Source: docs/reference/cdi.md §20; docs/reference/gpu-prepare.md, "MPS".

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The CDI spec of the node: one for all GPUs and MIG devices, written before a claim is prepared.
 
 There is one spec for each version of the driver, its generation. It is kept while a record names

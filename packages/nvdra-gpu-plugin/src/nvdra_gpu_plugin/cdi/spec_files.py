@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes CDI specs to the directory that the container runtime reads, and removes unused ones.
 
 These calls block: they run on the thread for files.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Generates the node's CDI spec when GPUs or the driver's files have changed, and writes it.
 
 These calls block: they run on the thread for files.

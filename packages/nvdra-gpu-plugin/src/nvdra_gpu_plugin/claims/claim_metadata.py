@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The device metadata files of the node's claims, from the view of claims.
 
 A claim that asks for them is refused if they cannot be written: a container that reads its devices

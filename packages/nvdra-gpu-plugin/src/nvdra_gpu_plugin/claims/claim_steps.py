@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Does and undoes what claims need done to hardware.
 
 A record is `started` before its first step has an effect, and is an answer after the last one. A

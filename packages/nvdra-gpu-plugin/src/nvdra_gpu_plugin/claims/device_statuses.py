@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a claim's `status.devices` says of its devices: which hardware each one is.
 
 A slice names the GPU of a whole GPU, and cannot name a MIG device that is made for a claim: its

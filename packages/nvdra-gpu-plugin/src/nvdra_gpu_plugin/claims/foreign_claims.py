@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Claims that the reference driver has prepared, until the last of them is unprepared.
 
 Their records come from the kubelet's checkpoint and have the names that the kubelet was answered

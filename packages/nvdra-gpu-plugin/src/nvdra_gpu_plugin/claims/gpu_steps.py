@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the steps of claims do to GPUs, in both directions, and whether it is done.
 
 Callers hold the locks of the GPUs, and keep the records.

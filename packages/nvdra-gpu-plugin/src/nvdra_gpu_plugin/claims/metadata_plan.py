@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the device metadata files of a claim say, as part of its record.
 
 Every device is described with the attributes that are published of it. They are kept in the record,

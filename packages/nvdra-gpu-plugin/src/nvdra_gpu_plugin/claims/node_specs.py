@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The CDI specs that prepared claims refer to: restores the current one, removes unused ones.
 
 A claim of an earlier boot was answered with names that are in no spec of this boot, or mean other

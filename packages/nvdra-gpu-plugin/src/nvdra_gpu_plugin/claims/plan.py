@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Decides which devices a claim gets, and whether it may have them. `preparer` does the rest."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Prepares and unprepares claims of GPUs, step by step. `plan` decides which GPU a claim gets."""
 
 import asyncio

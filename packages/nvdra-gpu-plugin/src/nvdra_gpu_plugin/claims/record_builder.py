@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Builds records of claims that the kubelet's checkpoint has and the state file lacks.
 
 `nvdra_runtime.claims.record_recovery` calls it and adds the records.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checks whether the record of a claim that was prepared earlier still describes this node.
 
 A GPU is known by its UUID. Its device name, its minor number and its PCI address may be another

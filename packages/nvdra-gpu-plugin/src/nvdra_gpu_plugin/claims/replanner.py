@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Plans the records of an earlier boot again, with today's hardware.
 
 A reboot may change a GPU's PCI address, device name and device nodes, and the driver. A record

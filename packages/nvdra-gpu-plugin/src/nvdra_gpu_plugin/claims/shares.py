@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a claim may have of a device: all of it, or a share beside other claims. Pure.
 
 The scheduler gives out shares of devices that are published for several claims, each with a share

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes into the status of prepared claims which hardware they have, after the answer.
 
 Nothing waits for this. A claim whose pod has ended within the pause is never written. After a start

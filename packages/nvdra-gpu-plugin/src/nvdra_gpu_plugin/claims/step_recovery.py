@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Brings hardware and records together again, after a crash, a reboot or a failure.
 
 Records that are `started` although nothing works on them are rolled back. The steps of prepared

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads what the kubelet knows of device plugins: its checkpoint of their devices.
 
 The kubelet replaces the file, `device-plugins/kubelet_internal_checkpoint` below its root

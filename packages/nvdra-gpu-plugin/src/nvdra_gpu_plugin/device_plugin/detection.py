@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Looks for a device plugin on this node, and says so in the log, in Events and in `/readyz`.
 
 The plugin stays ready: it gives GPUs to claims as ever, and only an administrator can decide which

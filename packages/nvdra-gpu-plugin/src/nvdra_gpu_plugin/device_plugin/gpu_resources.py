@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Extended resources of GPUs that a device plugin offers, and what is said of them. Pure."""
 
 import re

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An index of the claims that are prepared on this node, by GPU and by pod.
 
 With it, a prepare takes the same time however many claims are prepared.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Records of prepared GPU claims, as they are written to the state file.
 
 Fields are only added, with a default, so that older records can still be read.

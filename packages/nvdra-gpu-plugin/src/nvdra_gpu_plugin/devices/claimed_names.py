@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The CDI names that prepared claims were answered with.
 
 A kubelet that has an answer keeps it: the names must exist for as long as the claim is prepared,

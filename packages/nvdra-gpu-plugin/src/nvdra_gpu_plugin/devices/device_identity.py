@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which device of the node a claim's record means.
 
 A GPU is known by its UUID, a MIG device by its UUID and its profile. A MIG device that is made for

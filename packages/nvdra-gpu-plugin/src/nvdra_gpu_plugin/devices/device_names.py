@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Names of devices in ResourceSlices (docs/reference/gpu-devices.md, "Device names")."""
 
 import re

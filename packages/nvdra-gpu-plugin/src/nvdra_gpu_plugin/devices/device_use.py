@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a prepared claim's device takes of a GPU, so that two claims do not get the same.
 
 A whole GPU takes all of it. A MIG device takes itself, and a part of its GPU that others may take

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Why a GPU cannot be used until it is reset, its node is rebooted, or it is replaced."""
 
 from enum import StrEnum

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The numbers in the device names of the node's GPUs: `gpu-<number>`.
 
 A GPU's number is its minor number, unless a claim holds the GPU under another one: minor numbers

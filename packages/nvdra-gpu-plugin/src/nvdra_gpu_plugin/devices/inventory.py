@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The GPUs of a node and their devices, as immutable values; created in the room `hardware`.
 
 A device is what exists and can be allocated: a whole GPU, or a MIG device of a GPU in MIG mode. A

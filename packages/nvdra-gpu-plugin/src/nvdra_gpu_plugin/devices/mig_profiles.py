@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Profiles of MIG devices, and how they are called.
 
 Source: docs/reference/gpu-devices.md, "MIG profiles".

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where the files of an MPS control daemon are, on the node and in its container. Pure.
 
 The daemon's directory outlives the daemon: it is removed when its Deployment is gone. Everything in

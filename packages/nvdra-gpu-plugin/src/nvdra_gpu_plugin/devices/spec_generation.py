@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The generation of a node's CDI spec."""
 
 from collections.abc import Mapping

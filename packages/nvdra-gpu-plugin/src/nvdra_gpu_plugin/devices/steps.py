@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the preparation of a claim does to hardware, as values in the claim's record.
 
 Each step can be done, undone, and done again after a reboot; it says by itself what is to be there.

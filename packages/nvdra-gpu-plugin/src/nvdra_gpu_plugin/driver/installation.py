@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads from files which NVIDIA driver is installed on the node.
 
 NVML is not used, so that a GPU that hangs does not block this. As long as the result is equal, the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs the driver's nvidia-smi, for what NVML has no function for: time slices.
 
 It runs in the plugin's container with the driver's own NVML library. These calls block: they run on

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Opens the NVML session, and replaces it when the driver is replaced.
 
 A process loads a library once per file. A driver that was replaced is loaded beside the former one,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Inspects the node's GPUs again and again, and keeps the result: a `DeviceState`.
 
 It inspects the driver's files, the device nodes, and the answers of one `GpuProbe` per GPU. A

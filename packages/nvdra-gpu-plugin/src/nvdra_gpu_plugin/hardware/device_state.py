@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is known of the node's GPUs, as a value that follows from probes and the CDI spec."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads what a GPU is from NVML and sysfs (docs/reference/gpu-devices.md, "Discovery").
 
 These calls block. Each GPU is queried on a thread of its own, so that one that hangs does not block

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Waits for what GPUs report by themselves, such as XIDs, on a thread of its own.
 
 All GPUs of an NVML session are in one event set. NVML cannot be told to end a wait, so that the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Changes GPUs, each on its own thread.
 
 A change that has begun runs to its end, whether or not anybody waits for it: a caller that gives up

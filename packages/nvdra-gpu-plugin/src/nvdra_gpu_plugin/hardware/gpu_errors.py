@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The errors that a GPU answers with, and when they mean that it is lost."""
 
 from collections.abc import Mapping

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Queries one GPU again and again, on a thread of its own.
 
 A probe first asks what the GPU is, and then whether it still responds. So a GPU that hangs, falls

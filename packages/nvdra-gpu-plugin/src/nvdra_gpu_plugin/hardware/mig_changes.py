@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Makes and destroys the MIG devices of claims, and switches MIG mode for them.
 
 Each function first looks at what there is, so that it can be repeated after a crash at any point.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads from NVML which MIG devices a GPU has, and which can be made on it.
 
 Source: docs/reference/gpu-devices.md, "Discovery", "Partitionable devices".

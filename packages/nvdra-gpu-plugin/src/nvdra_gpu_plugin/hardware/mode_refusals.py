@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """GPUs whose MIG mode could not be switched when a claim needed it.
 
 NVML says only when it is asked to switch whether it can: another program, such as DCGM, may keep

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The GPUs of the node, as `DeviceMonitor` last saw them; waits for those not described yet."""
 
 import asyncio

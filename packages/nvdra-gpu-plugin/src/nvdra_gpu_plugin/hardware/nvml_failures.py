@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a failed NVML call on a GPU means for a claim."""
 
 from nvdra_api.errors import DriverError, PermanentError, Reason, RetryableError

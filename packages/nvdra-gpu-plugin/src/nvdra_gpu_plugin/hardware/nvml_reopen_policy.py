@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Decides when NVML is opened again: after a driver was replaced, or while GPUs do not work.
 
 A GPU that was reset or plugged in again is another device to NVML. As opening NVML wakes every GPU

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Changes how a GPU divides its time among processes.
 
 A setting is written only if it is another one, because nvidia-smi takes time and the driver logs

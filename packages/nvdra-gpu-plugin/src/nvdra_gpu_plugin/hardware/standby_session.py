@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Holds an NVML session while this instance stands by for another one.
 
 So the GPUs stay initialised when the other instance ends: without persistence mode a GPU whose last

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Verifies that a GPU works, before a claim is answered.
 
 A GPU is queried on a thread of its own, so that one that hangs delays only its own claims.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What taints of GPUs mean, and what to do about them: for Events and for the status of pods.
 
 The remedy for an XID is the one that NVML asks for, if it says one.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Looks at GPUs that NVML does not answer, or with an error."""
 
 from collections.abc import Mapping

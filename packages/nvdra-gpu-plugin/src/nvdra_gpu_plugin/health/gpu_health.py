@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is known of a GPU's health, and the taints that follow from it.
 
 The state is changed by looks at the GPU, which say how it is now; an XID only says why. So an event

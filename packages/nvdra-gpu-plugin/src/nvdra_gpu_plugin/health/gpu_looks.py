@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Looks at a GPU: asks NVML how it is now."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The file in the plugin's directory with what is known of the GPUs' health.
 
 With it a restart of the plugin changes no taint. What was written before a reboot is not read,

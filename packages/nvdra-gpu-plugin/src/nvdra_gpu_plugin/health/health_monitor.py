@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Keeps what is known of the GPUs' health: listens to their events and looks at them.
 
 The result are the taints of each GPU. They are kept in a file, so that they survive a restart.

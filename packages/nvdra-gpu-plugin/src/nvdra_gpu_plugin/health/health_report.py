@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The health of the node's devices, for the kubelet, which shows it in the status of pods.
 
 It follows from the taints of GPUs, whether or not the API server keeps them, and from faults.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What NVML asks for so that a GPU recovers (`nvmlDeviceGpuRecoveryAction_t`).
 
 Source: NVIDIA's "GPU Memory Error Management" (error recovery and response flags), and the enum

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One MPS control daemon, as the command line of `nvdra-gpu-plugin mps-daemon` describes it."""
 
 import argparse

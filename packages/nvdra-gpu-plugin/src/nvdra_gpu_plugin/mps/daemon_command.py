@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The command `nvdra-gpu-plugin mps-daemon`: what runs in the pod of an MPS control daemon.
 
 It runs nvidia-cuda-mps-control while the files of the daemon's directory allow it, makes its

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The directory of an MPS control daemon on the node, as the plugin uses it.
 
 The plugin says by files what is to run, and the kernel says by a lock what runs: it is held until

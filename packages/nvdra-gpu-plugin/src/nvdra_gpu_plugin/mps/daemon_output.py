@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The output of an MPS control daemon and its servers, for the log of their container.
 
 In the foreground NVIDIA's daemon writes no log file.

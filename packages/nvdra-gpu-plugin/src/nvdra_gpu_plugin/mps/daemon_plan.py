@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Decides which MPS control daemons a claim needs. Pure.
 
 GPUs that have their config from the same entry of the claim share one daemon. Each MIG device has

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the pod of an MPS control daemon says about why the daemon is not ready. Pure."""
 
 from collections.abc import Iterable

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Starts and stops the MPS control daemons of claims.
 
 To start one needs the API server, which is given a Deployment. To stop one does not: a file forbids

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The Deployment of an MPS control daemon. Pure.
 
 As the reference driver's, it is pinned to its node and uses the plugin's own image. What it has in

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Deletes what is left of MPS control daemons whose claims are not prepared any more.
 
 An unprepare leaves the daemon's directory, which forbids the daemon, and its Deployment: it does

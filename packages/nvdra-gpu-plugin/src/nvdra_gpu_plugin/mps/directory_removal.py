@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Removes a directory whatever is in it, in passes of bounded work. These calls block.
 
 Containers may have written below it. So nothing here depends on how deep it is, which would take

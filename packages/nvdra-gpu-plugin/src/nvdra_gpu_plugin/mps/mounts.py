@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The file systems in memory of an MPS control daemon. These calls block.
 
 `pipe` has its limits because the clients of a daemon must not fill the node's disk by it, and

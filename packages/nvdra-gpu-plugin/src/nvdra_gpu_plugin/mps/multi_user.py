@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whether NVIDIA's MPS control program can serve several users, found by trying it.
 
 535.261.03 and 550.163.01 cannot, 555.58.02 knows the option by its long name alone, and drivers of

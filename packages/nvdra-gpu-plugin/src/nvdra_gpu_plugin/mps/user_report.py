@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reports that processes of one user wait for those of another one in a claim shared by MPS.
 
 They hang in cuInit without a message of their own. The daemon's command finds it out and writes a

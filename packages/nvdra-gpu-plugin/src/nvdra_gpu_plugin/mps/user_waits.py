@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which user waits for which, by the log of an MPS control daemon. Pure.
 
 Without its option for several users a daemon has one server, for one user. Clients of another user

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which GPUs are in use, so that an administrator does not reset one below a running pod."""
 
 from collections import defaultdict

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Watches the annotation of this node's Node that asks for a release of NVML."""
 
 from collections.abc import Callable

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Releases NVML when an administrator asks for it, and resumes.
 
 While NVML is released nothing of the driver is open in this process, so that a GPU can be reset,

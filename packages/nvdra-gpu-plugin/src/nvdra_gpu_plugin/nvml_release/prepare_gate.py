@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Keeps prepares from using GPUs while NVML is released.
 
 A prepare passes the gate just before it verifies its GPUs, and is inside until its claim is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What was asked for: the request for a release of NVML as a value.
 
 A release is asked for by a command in the plugin's pod, or by the Node's annotation

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Attributes and capacities of published GPUs and MIG devices, for selectors.
 
 Keys without a domain belong to the driver: `device.attributes['gpu.nvidia.com'].productName`.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The taints that are published, and what is said of them.
 
 They follow from the health of the GPUs and from what the API server keeps.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whether the API server keeps fields of slices that other fields are wrong without.
 
 It drops fields without a word when their feature gate is off. Partitions that overlap would look

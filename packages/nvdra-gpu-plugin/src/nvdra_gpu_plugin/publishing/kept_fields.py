@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whether the API server keeps some fields of slices, which it drops without a word if it does not.
 
 It is asked by a slice that it is to check and not to store (dry run), which it answers as it would

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The pool that is published for an inventory.
 
 Source: docs/reference/gpu-devices.md, "What each GPU offers", "Slices of a node".

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The partitions of a GPU as devices, and the counters that keep them apart.
 
 What can be made on a GPU overlaps. The scheduler subtracts what an allocated device consumes from

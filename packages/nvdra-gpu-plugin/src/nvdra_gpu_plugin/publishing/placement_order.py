@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The order in which the devices of a GPU are published: those first that leave most to others.
 
 Kubernetes allocates the first device that fits a request, in the order in which they are listed.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Updates the node's pool whenever its GPUs change, and reports what is wrong with them.
 
 Without a working driver the pool is empty. A GPU that does not work is not published. The reason is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Devices that several claims may have at once, and what of them each claim consumes.
 
 The scheduler divides a device by its capacities. A capacity without a policy is taken whole by each

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whether the API server keeps taints of devices.
 
 Until this is known they are published, because nothing else is wrong without them.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The files of the reference driver: kept while a claim of it is prepared, and removed then."""
 
 from pathlib import Path

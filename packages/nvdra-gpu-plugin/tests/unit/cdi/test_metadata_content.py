@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The device metadata files and their CDI specs, byte by byte, as KEP-5304 has them."""
 
 import json

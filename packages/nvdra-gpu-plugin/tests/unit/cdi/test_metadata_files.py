@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Device metadata files are there as long as their claim, and as they were written."""
 
 from pathlib import Path

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What containers get for the GPUs of a node, and what a device's name depends on."""
 
 from collections.abc import Callable

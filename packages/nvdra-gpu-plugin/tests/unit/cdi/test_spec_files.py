@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The directory of CDI specs: what nobody stands on goes, what somebody may need stays."""
 
 import os

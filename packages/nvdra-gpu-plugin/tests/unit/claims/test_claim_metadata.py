@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The device metadata of a claim is written before it is prepared, and gone when it is not."""
 
 import json

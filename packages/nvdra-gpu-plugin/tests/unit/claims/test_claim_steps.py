@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Claims whose devices are made: what their records say at each moment, and what is left after."""
 
 import asyncio

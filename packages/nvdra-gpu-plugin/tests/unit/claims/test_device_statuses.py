@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the status of a claim says of its devices."""
 
 from datetime import UTC, datetime

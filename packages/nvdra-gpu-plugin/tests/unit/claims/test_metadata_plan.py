@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is published of a claim's devices becomes what their containers read."""
 
 from dataclasses import replace

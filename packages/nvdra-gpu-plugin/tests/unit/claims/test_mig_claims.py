@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Claims of MIG devices: what they exclude, and what their records say of today's hardware."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """No CDI spec is removed before it is known which ones prepared claims refer to."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Claims of MIG devices that are made for them: what they exclude, and what their records say."""
 
 from dataclasses import replace

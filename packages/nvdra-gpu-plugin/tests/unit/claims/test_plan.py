@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Allocation results → what a claim will hold, or why it cannot; no hardware, no clock."""
 
 from collections.abc import Mapping

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Plans of claims with several devices: admin access beside others, and shares of devices."""
 
 import pytest

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Claims that meet at one GPU, and prepares that are repeated on a node that has changed."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Records of an earlier boot and today's hardware: GPUs are known by their UUIDs alone."""
 
 import pytest

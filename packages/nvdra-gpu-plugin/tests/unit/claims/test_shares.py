@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Claims with shares of devices: what excludes what, and what those that share a GPU agree on."""
 
 from collections.abc import Mapping

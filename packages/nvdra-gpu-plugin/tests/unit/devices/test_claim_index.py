@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Under which numbers prepared claims hold GPUs."""
 
 from nvdra_api.ids import ClaimUID, DeviceName, GpuUUID, PciAddress, PoolName

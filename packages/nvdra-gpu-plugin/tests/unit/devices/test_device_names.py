@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Names of devices: whole GPUs by minor number, MIG devices by profile and place."""
 
 import pytest

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which numbers GPUs have in their names."""
 
 import json

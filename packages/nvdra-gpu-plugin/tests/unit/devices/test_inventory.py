@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The GPUs of a node and what they offer."""
 
 from nvdra_api.ids import DeviceName

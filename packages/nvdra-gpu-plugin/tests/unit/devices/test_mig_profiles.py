@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Names of MIG profiles, by the share of the GPU's memory that they have."""
 
 import pytest

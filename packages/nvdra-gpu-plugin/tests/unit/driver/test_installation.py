@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the node's files tell of the driver, also where they are odd or missing."""
 
 import dataclasses

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the monitor keeps while sessions and specs are replaced below claims under way."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """When a GPU that answers with errors counts as lost."""
 
 from datetime import UTC, datetime, timedelta

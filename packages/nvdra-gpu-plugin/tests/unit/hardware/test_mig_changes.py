@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """MIG devices of claims are made and destroyed in NVML's order, and nobody else's are touched."""
 
 from typing import NamedTuple

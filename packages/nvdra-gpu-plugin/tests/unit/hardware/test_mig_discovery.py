@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What can be made on a GPU, as NVML lists it."""
 
 from collections.abc import Callable

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """After a refused switch of a MIG mode, what needs the other mode is not offered for a while."""
 
 import asyncio

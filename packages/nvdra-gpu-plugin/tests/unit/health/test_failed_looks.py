@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """GPUs that cannot be looked at for a minute."""
 
 from nvdra_api.ids import GpuUUID

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """From looks at a GPU and the XIDs that it reports to the taints of its device."""
 
 from datetime import UTC, datetime, timedelta

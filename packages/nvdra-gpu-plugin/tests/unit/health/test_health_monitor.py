@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the monitor makes of looks that NVML does not answer."""
 
 from datetime import UTC, datetime

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the kubelet is told of a GPU, by what is known of it."""
 
 from collections.abc import Sequence

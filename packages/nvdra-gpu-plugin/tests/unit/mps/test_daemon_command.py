@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What runs in a daemon's pod: it heeds the files that the plugin writes, whatever happens.
 
 The control program is a script that answers as the real one does; the simulated one is used where a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a client can do to the directories of its daemon is bounded, and harms no other claim."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which MPS control daemons a claim needs, and what its record says of them."""
 
 from typing import Any

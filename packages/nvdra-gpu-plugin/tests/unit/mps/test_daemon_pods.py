@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Why a daemon is not ready, in the words of its pod."""
 
 from typing import Any

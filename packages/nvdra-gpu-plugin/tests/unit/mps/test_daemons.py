@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The failure of a claim whose daemon's files cannot be used."""
 
 from pathlib import Path

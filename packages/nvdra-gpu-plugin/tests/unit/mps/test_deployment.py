@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The Deployment of an MPS control daemon, as it is sent to the API server."""
 
 from dataclasses import replace

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Directories are removed whatever is in them, by passes of bounded work."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which user waits for which, by the lines of NVIDIA's daemon."""
 
 import pytest

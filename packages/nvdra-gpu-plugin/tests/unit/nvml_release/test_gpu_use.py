@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What an administrator is told who wants to work on GPUs."""
 
 import pytest

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """No prepare uses a GPU after the gate has closed, and a release waits for those inside."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What an annotation asks for, and when a release is over."""
 
 from datetime import UTC, datetime, timedelta

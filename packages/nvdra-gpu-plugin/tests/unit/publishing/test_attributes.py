@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What users select on: values, types, and what is left out."""
 
 import pytest

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whether the API server keeps counters: when it is asked, and what follows from its answers."""
 
 import asyncio

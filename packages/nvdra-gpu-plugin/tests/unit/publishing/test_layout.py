@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Inventory → pool: in order of PCI address and name, split where the server wants it."""
 
 from collections.abc import Collection

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The published counters allow what NVIDIA's documentation allows, and nothing else.
 
 For every GPU, 500 sequences of claims and releases are allocated by the scheduler's rules. At every

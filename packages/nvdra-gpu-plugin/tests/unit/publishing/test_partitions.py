@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What can be made of a GPU → devices, and what keeps them apart."""
 
 from collections.abc import Callable

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Devices for several claims: what is published of them, and what a claim consumes by default."""
 
 import pytest

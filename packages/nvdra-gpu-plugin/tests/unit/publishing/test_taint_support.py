@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whether the API server keeps taints: when it is asked, and what its answers mean."""
 
 import asyncio

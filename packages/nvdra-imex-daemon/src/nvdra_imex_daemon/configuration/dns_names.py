@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The DNS names of a domain's daemons, by which IMEX knows its peers.
 
 IMEX takes whoever has the same list of names for a node of its own domain. Names that all domains

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The block of a hosts file that names our peers. All other lines stay as they are.
 
 Every name that IMEX may ask for is in it, with an address of each IP version, so that no lookup

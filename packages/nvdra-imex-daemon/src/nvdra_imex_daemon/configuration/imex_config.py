@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The contents of IMEX's two files: its configuration, from a template, and the list of its peers.
 
 Source: docs/reference/imex.md, "The run command", "DNS names", "IP addresses".

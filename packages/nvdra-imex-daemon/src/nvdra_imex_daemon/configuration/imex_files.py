@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes the files that IMEX reads: its configuration, its list of peers, the hosts file.
 
 All methods block and run on the thread "files". A file is written only if its content changes.

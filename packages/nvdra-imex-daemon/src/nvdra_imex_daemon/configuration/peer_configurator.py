@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Configures IMEX with its peers, by DNS names or by addresses.
 
 With names, IMEX gets all possible names once; a change of the members needs only a change of the

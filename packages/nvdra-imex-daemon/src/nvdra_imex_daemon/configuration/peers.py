@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The peers in a clique's entries: their indexes and addresses, and which entries are not usable.
 
 A bad entry affects no other entry. Source: docs/reference/imex.md, "DNS names";

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Says on our own pod what our entry in the clique is to contain, for the controller to write.
 
 The same request sets the label with the pod's clique, and removes what an earlier container of the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sets the label of our own pod that names the clique of its node.
 
 Controllers recognize nodes without fabric by an empty value. The same write removes what an earlier

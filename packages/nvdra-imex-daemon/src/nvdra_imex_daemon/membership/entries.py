@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The entries of a clique's daemons: what ours must say, and how it gets its index.
 
 Every daemon writes only its own entry. Entries are JSON as the API server has them, so that fields

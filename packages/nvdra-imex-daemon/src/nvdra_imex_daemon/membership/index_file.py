@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A file with the last index of this node's daemon, which the next daemon takes again.
 
 A daemon that stops removes its entry from the clique and with it the record of its index. Daemons

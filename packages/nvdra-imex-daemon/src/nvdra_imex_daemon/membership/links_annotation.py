@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes what is wrong with the connections of our IMEX to an annotation of our own pod.
 
 The controller reads it there: the schema of the clique has no place for it.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The list of a domain's daemons: joins it, reports our status in it, leaves it, watches it.
 
 One informer watches one object by its name. Where the controller writes the clique, we announce on

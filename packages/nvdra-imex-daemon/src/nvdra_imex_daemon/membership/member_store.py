@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The object in which daemons are listed: a ComputeDomainClique, or a ComputeDomain's status.
 
 A store knows the object's path, where the list is in it, and what else the object must contain.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Notices when the GPUs of the node are in another clique than the one that we have joined.
 
 The plugin of the node writes their clique into the domain's directory. Our IMEX goes on as it is:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Why this daemon is not ready: what its entry says, and when people are told.
 
 Source: docs/reference/tracing.md, "Reason codes"; docs/reasons.md.

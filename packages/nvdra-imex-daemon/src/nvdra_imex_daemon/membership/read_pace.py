@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How fast a daemon takes in the changes of the clique. Pure; times are arguments.
 
 With each change the whole object is sent to each member. A controller puts many changes into one

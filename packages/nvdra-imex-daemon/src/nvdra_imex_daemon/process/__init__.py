@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
 """nvidia-imex as a child process, and its readiness."""

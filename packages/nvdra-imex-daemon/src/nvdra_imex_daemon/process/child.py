@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One child process: nvidia-imex, or a query with nvidia-imex-ctl.
 
 Its end is reported by its pidfd, which needs no thread and never refers to another process that has

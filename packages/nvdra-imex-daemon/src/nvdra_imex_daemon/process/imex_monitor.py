@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Monitors whether IMEX on this node is READY, and if not, why.
 
 It combines what the supervisor knows of the process with what IMEX says of itself.

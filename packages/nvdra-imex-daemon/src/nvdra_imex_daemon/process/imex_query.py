@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Asks the IMEX of this node for its status, with NVIDIA's own nvidia-imex-ctl.
 
 `nvdra_runtime.computedomain.imex_ctl` and `imex_links` interpret the answers.

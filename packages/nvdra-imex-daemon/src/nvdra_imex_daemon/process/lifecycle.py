@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Decides when to start, terminate, kill and restart the child process.
 
 There is no clock and no process here: times are arguments in monotonic seconds, and the result is

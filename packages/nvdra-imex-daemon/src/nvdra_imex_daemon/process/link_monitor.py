@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Looks now and then at the connections of this node's IMEX to the other members.
 
 An IMEX is READY without any connection, so that its word says nothing of a peer of another version

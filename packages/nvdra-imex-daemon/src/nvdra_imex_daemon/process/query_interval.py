@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """When to query IMEX again."""
 
 from typing import Final

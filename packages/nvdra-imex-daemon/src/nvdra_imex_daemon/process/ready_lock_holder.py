@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Holds the lock in the domain's directory while IMEX is READY, for the plugin of this node.
 
 Source: docs/decisions/imex-daemon.md, "What does the lock in the domain's directory say?".

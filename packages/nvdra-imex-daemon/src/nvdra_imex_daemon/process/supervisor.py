@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Supervises nvidia-imex: starts it, ends it, and restarts it when it has ended.
 
 `lifecycle` decides what to do and when. The output of nvidia-imex goes to our standard output line

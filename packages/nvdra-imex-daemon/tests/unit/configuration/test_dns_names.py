@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """DNS names of daemons: no two domains have the same, except those of earlier releases."""
 
 from nvdra_api.ids import DomainUID

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The block of peers in a hosts file."""
 
 import pytest

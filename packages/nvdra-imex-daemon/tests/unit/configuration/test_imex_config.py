@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """IMEX's configuration from a Go template, and its lists of peers."""
 
 import pytest

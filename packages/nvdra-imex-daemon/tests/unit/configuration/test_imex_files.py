@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writing the files of IMEX to a real disk."""
 
 from pathlib import Path

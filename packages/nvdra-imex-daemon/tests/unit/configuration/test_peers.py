@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Peers from entries: entries that are not usable are ignored with a message."""
 
 from typing import Any

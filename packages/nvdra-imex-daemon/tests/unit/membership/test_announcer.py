@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a daemon says on its pod is written once, and how long it waits for the controller."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A clique stays consistent in any order of joins, leaves, deaths, reports and stale reads.
 
 The model of the API server has one rule: a write based on an outdated version is rejected.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Entries of a clique: a daemon gets an index, keeps it, and does not change other entries."""
 
 from collections.abc import Sequence

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """place.json: the index that a daemon stores for the next one on its node."""
 
 from pathlib import Path

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """When a daemon asks the API server to write its entry itself, and what it reads before."""
 
 import asyncio

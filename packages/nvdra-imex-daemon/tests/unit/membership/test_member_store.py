@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The object that contains the entries: its desired content and the patches of it."""
 
 import copy

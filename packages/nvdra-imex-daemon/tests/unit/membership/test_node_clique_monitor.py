@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The clique of the node, compared with the one that the daemon has joined."""
 
 from nvdra_api.errors import Reason, RetryableError

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The message of an entry, when it is written, and when people are told."""
 
 from datetime import UTC, datetime

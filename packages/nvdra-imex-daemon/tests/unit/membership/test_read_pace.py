@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a controller writes is received at once; what many daemons write is read now and then."""
 
 import pytest

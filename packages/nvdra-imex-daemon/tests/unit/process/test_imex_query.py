@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Queries with a real process, a script that is named nvidia-imex-ctl."""
 
 import sys

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Looks at connections: what is reported of them, and when nothing is asked."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Intervals of queries with nvidia-imex-ctl."""
 
 import pytest

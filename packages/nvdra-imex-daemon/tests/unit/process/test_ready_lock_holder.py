@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The daemon holds its lock while IMEX is READY, and leaves no file that it cannot lock."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The parts of a ResourceClaim or ResourceClaimTemplate that a verdict is about.
 
 v1, v1beta2 and v1beta1 have the same list of configs; a request of v1beta1 has in itself what the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is known of the cluster, for warnings. It never changes a verdict.
 
 Source: docs/reference/webhook.md, "Intended differences".

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Decides whether an object may be stored: its configs must be ones that prepare accepts.
 
 The rules are those of the plugins, in `nvdra_api`: the same strict decoder, defaults and checks.

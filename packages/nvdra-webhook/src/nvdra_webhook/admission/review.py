@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """AdmissionReview on the wire (`admission.k8s.io/v1`): what is asked, and the answer.
 
 Only what a verdict needs is decoded. Parts that may turn out not to be needed, or that have their

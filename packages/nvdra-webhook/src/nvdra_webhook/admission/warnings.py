@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Warnings for settings that are allowed and may surprise. kubectl shows them to the user.
 
 Source: docs/reference/webhook.md, "Intended differences".

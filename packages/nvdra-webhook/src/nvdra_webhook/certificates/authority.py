@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A certificate authority of our own, and the certificates that it signs.
 
 Keys are of ECDSA on P-256, which costs the server less in a handshake than RSA.

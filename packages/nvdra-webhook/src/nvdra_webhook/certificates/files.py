@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The key pair of two files, as a Secret that is mounted has them. It is read again as it changes.
 
 The kubelet replaces both files at once, by a symbolic link; this reads them one after another and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A server's certificate and its key, in PEM, checked before anybody uses it."""
 
 from dataclasses import dataclass, field

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Key pairs that the replicas make themselves, in one Secret that each reads and writes.
 
 The chart makes the Secret, empty, so that no replica needs the right to create any. Whoever finds

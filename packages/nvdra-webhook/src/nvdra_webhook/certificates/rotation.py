@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """When certificates and their authority are replaced: never by one that an API server distrusts.
 
 A new authority is published in the `caBundle` beside the former one. It signs once API servers have

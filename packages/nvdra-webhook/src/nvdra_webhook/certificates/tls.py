@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The TLS settings of the server, whose key pair can be replaced while it runs.
 
 New handshakes use the new pair; connections that exist are not touched.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One connection: HTTP/1.1 as llhttp parses it, with bounds on what a client may send and when.
 
 A response is computed while its request is received, so that there is no task and no queue. Every

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A request and its response, as the server hands them over."""
 
 from collections.abc import Callable

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The HTTPS server: one listening address, and all its connections.
 
 uvloop does TLS and sockets, llhttp parses. docs/decisions/webhook.md says what that is measured

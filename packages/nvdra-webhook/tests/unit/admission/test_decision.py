@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Verdicts that the reference driver does not have: unchanged objects, causes, warnings."""
 
 import json

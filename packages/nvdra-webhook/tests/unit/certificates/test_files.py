@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The key pair of two files: used when it is right, kept when the next one is wrong."""
 
 from datetime import UTC, datetime, timedelta

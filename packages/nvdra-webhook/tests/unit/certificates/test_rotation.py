@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """When authorities and certificates change; an API server always trusts what is served."""
 
 from datetime import UTC, datetime, timedelta

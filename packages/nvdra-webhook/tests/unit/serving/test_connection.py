@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whatever a client sends, what comes back is HTTP, and nothing is held for ever."""
 
 import asyncio

@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
 """The targets, one module for each program or kind of file."""

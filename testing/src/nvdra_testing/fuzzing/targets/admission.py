@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The webhook, as a process, over TLS: reviews, and whole requests of HTTP."""
 
 import http.client

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Annotations and other small texts that a tenant may write, and lines of a watch."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """CDI spec files and OCI configurations, which other programs of the node write."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What NVIDIA's programs for IMEX print, and the template of its configuration."""
 
 import json

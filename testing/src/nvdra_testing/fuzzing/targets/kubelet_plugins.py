@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The plugins, as processes: claims as the API server returns and stores them, and gRPC messages.
 
 The API server is real. A proxy in front of it answers for one claim, the tenant's, with the bytes

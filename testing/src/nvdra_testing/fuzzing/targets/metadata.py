@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The device metadata of a claim: files and CDI specs that follow from its record."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The directory of an MPS daemon, of which clients can write two directories.
 
 A case is a list of what is made there, one after the other: by clients directories in one another,

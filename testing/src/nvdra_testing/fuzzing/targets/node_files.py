@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Files on the node that our programs read when they start, and that others may have damaged."""
 
 import json

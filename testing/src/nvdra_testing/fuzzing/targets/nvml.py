@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The texts that NVML returns: the simulated library gives out the bytes of the case.
 
 A case is a line for each text: its name, and its bytes in hexadecimal.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Shutdown of the exports, with a bound: the SDK's own shutdown may block for 30 s.
 
 Source: docs/reference/tracing.md, "Spans" (Export).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Periodic export of the Prometheus registry to an OTLP collector, in addition to `/metrics`.
 
 The SDK's `PeriodicExportingMetricReader` collects from the SDK's own instruments only, so the timer

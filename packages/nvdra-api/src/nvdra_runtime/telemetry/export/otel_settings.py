@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The `OTEL_*` variables that decide whether spans and metrics are exported, and how much of them.
 
 Everything else about export is read by the OpenTelemetry SDK itself once an endpoint is set: the

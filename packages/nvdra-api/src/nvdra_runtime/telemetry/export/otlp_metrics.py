@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Conversion of a Prometheus registry into OpenTelemetry's metrics data.
 
 Counters become cumulative sums since the process started, gauges stay gauges, histograms keep their

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Conversion of our spans into OpenTelemetry's.
 
 Source: docs/reference/tracing.md, "Trace identity" to "Spans".

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What exported spans and metrics say about the process that made them."""
 
 from collections.abc import Mapping

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An OpenTelemetry sampler with our sampling decision, for programs with their own tracing.
 
 It is registered as `nvdra` in the entry point group `opentelemetry_traces_sampler`. Our own

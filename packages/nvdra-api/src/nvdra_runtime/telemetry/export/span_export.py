@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Export of finished spans to an OTLP collector, without delaying the work that they describe.
 
 OpenTelemetry's `BatchSpanProcessor` queues the spans and sends them on its own thread with the OTLP

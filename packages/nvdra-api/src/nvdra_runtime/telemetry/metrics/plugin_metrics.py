@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The metrics of a DRA plugin, in a registry of their own.
 
 There is one method per fact, so callers need no metric or label names. Claims, pods and namespaces

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The metrics that every component has: operations, steps, API requests, watches, spans, tasks.
 
 A component with more metrics has one `ProcessMetrics` and adds its own to the same registry.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The metrics of the reference driver, so that its dashboards and alerts keep working.
 
 Names, labels, buckets and the prefix of the help texts are the same. Two things differ, as in our

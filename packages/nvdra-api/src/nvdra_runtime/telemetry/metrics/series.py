@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A cache of a metric's series by their label values.
 
 `labels()` of prometheus_client takes a lock and converts and checks all values at every call. A

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Keeps the most recent traces in memory, for the debug page of a node without a tracing backend.
 
 Three limits apply: traces, spans of one trace (a claim may be retried for days), and spans in all.

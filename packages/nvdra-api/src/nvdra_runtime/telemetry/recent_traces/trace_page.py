@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Renders traces as HTML pages. A page is self-contained, has no script, and escapes every value.
 
 `trace_view` arranges the spans; `waterfall` renders the same as text.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Arranges a trace for display: its tree of spans, its sections with their time scales, a summary.
 
 Pure functions. `waterfall` and `trace_page` render the result; the debug endpoint serves

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Renders traces as text for a terminal: a bar for each span, its duration, and why it failed.
 
 `trace_view` arranges the spans; `trace_page` renders the same as HTML.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Leaving shuts every export down, and abandons one that hangs."""
 
 import threading

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The standard variables configure export; nonsense in them is reported and ignored."""
 
 from typing import Any

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A span keeps its IDs, times, links and failure when it is converted."""
 
 from nvdra_api.ids import SpanID, TraceID

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The sampler for other programs decides as our own components do."""
 
 from importlib import metadata

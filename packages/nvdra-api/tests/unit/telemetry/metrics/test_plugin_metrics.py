@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What Prometheus finds: our families, and the reference driver's beside them."""
 
 import pytest

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The metrics that every component has."""
 
 from nvdra_runtime.telemetry.metrics.process_metrics import ProcessMetrics

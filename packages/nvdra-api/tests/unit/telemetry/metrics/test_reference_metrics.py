@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The reference driver's metrics have its names, and show zeros from the start."""
 
 from nvdra_api.ids import NodeName

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Series of a metric, each looked up once."""
 
 from nvdra_runtime.telemetry.metrics.series import LabeledSeries

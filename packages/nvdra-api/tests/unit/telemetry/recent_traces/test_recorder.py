@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The ring keeps the newest traces, within bounds, and never a span without its parent."""
 
 from collections.abc import Sequence

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The page of a trace: what is coloured, folded, said once, and where a click leads."""
 
 import re

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A trace as text for terminals, as a page for browsers, as JSON for programs."""
 
 from datetime import UTC, datetime, timedelta

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How the text of a trace is drawn: bars, names, notes, and the lines of the index."""
 
 from datetime import UTC, datetime, timedelta
