@@ -676,6 +676,14 @@ _TYPES: Final = (
         (f"{_UNIT}/computedomain/test_imex_ctl.py",),
     ),
     Mutant(
+        "configs: an unknown kind is refused without the kinds that there are",
+        "packages/nvdra-api/src/nvdra_api/decoding.py",
+        "    with _naming_kinds(driver):\n        return _accepted(driver, CONFIGS.decode(",
+        "    if driver:\n        return _accepted(driver, CONFIGS.decode(",
+        "The Event of a claim with the group of an older driver says nothing to do.",
+        (f"{_UNIT}/test_decoding.py",),
+    ),
+    Mutant(
         "daemon pods: a pod that is being deleted counts as current",
         f"{_RUNTIME}/computedomain/daemon_pods.py",
         '        is_terminating=bool(metadata.get("deletionTimestamp")),',

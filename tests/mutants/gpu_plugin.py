@@ -538,6 +538,68 @@ MUTANTS: Final = (
         (f"{_UNIT}/mps/test_daemon_command.py",),
     ),
     Mutant(
+        "MIG: a device that is gone was destroyed, whatever happened to its GPU",
+        f"{_PLUGIN}/claims/step_recovery.py",
+        "MIG manager), or the GPU was reset or its driver loaded again; it is made again if ",
+        "MIG manager); it is made again if ",
+        "After a reset an administrator looks for a program that has destroyed nothing.",
+        component=(
+            f"{_COMPONENT}/test_dynamic_mig.py"
+            "::test_a_device_that_somebody_destroys_is_made_again_and_its_pod_is_told",
+        ),
+    ),
+    Mutant(
+        "NVML: the remedy is to delete the pod, which is being deleted",
+        f"{_PLUGIN}/hardware/nvml_failures.py",
+        "a pod that waits for it gets another GPU when it is deleted; an administrator: look for ",
+        "delete the pod; an administrator: look for ",
+        "A pod that is being deleted and its owner have nothing to do.",
+        (f"{_UNIT}/hardware/test_nvml_failures.py",),
+    ),
+    Mutant(
+        "NVML released: an unprepare changes the GPUs",
+        f"{_PLUGIN}/claims/preparer.py",
+        "is_undone = await self._steps.release(record, may_use_gpus=may_use_gpus)",
+        "is_undone = await self._steps.release(record, may_use_gpus=True)",
+        "A MIG device is destroyed while an administrator resets its GPU.",
+        (f"{_UNIT}/claims/test_claim_steps.py",),
+    ),
+    Mutant(
+        "MPS: a disk that does not respond is a cause without words",
+        f"{_PLUGIN}/mps/daemons.py",
+        "{str(error) or 'the disk does not respond'}",
+        "{error}",
+        "The message of the claim ends with a colon.",
+        (f"{_UNIT}/mps/test_daemons.py",),
+    ),
+    Mutant(
+        "MPS: each claim may take half of the node's memory",
+        f"{_PLUGIN}/mps/daemon_plan.py",
+        "of_a_gpu = memory_kib // 2 // max(gpu_count, 1)",
+        "of_a_gpu = memory_kib // 2",
+        "Shared memory of eight claims is four times the node's memory.",
+        (f"{_UNIT}/mps/test_daemon_plan.py",),
+    ),
+    Mutant(
+        "MPS: shared memory has as many inodes as anyone wants",
+        f"{_PLUGIN}/mps/mounts.py",
+        'f"size={kib}k,nr_inodes={_SHM_INODES}"',
+        'f"size={kib}k"',
+        "A tenant's empty files take the node's memory.",
+        (f"{_UNIT}/mps/test_daemon_files.py",),
+    ),
+    Mutant(
+        "time slices: a GPU that has none keeps the claim",
+        f"{_PLUGIN}/hardware/sharing_changes.py",
+        "        if now.interval is None and may_lack_slices:\n",
+        "        if False:\n",
+        "The pod of a GPU without time slices stays Terminating, and its GPU held.",
+        component=(
+            f"{_COMPONENT}/test_time_slicing.py"
+            "::test_a_gpu_without_time_slices_has_the_default_and_is_let_go",
+        ),
+    ),
+    Mutant(
         "MPS: a daemon has no owner",
         f"{_PLUGIN}/mps/daemons.py",
         "        wanted = pool_diff.with_node_owner(\n"

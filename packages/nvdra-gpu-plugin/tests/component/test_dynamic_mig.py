@@ -684,6 +684,9 @@ async def test_a_device_that_somebody_destroys_is_made_again_and_its_pod_is_told
     await rig.wait_until(
         lambda: told_kinds(rig, LARGE) == {"ResourceClaim", "Pod", "Node"}, "the Events"
     )
+    (text,) = {event["message"] for event in rig.events("DeviceUnhealthy")}
+    assert "it was destroyed (nvidia-smi mig, " in text
+    assert "or the GPU was reset or its driver loaded again" in text, "nobody is blamed"
     assert (await rig.dra.prepare([claim]))[claim.uid] == before
     assert rig.slices() == published
     await unprepare(rig, claim)

@@ -181,6 +181,7 @@ def _digest(environment: Environment, project: Project, base: str, hook: Path) -
         project.folder / "Dockerfile",
         *sorted(repository.glob("requirements.images.*")),
         *sorted((repository / "images").glob("*.py")),
+        *sorted(filter(Path.is_file, (repository / "images" / "hook_licenses").rglob("*"))),
         # The shared layer has what all images depend on.
         *sorted(repository.glob("packages/*/pyproject.toml")),
         Path(image_context.__file__),
