@@ -6,11 +6,11 @@
 The groups are the directories of e2e/tests: `gpus`, `sharing` and `kubelet` (GPUs and MIG devices,
 pods that share them, and the kubelet's protocol, on two DGX H100), `domains` and `members`
 (ComputeDomains, and what happens to their members, on two trays of an NVL72 rack), `installation`
-(helm install, test and uninstall, the webhook, and which rights were used) and `lab` (the life of a
-lab itself). The tests of a group follow one another. Groups wait more than they work, so
-four of those with a cluster run at the same time; `lab` runs after them, because it looks for
-anything that a lab leaves on the machine. Each line of output begins with its group, and what
-failed is told once more at the end.
+(helm install, test and uninstall, the webhook, and which rights were used), `platforms` (labs that
+are like GKE and others, in a soak) and `lab` (the life of a lab itself). The tests of a group
+follow one another. Groups wait more than they work, so four of those with a cluster run at the same
+time; `lab` runs after them, because it looks for anything that a lab leaves on the machine. Each
+line of output begins with its group, and what failed is told once more at the end.
 """
 
 import argparse
@@ -24,7 +24,10 @@ from typing import NamedTuple
 
 TESTS = Path(__file__).resolve().parent.parent / "e2e" / "tests"
 CLUSTERS_AT_ONCE = 4
-STAGES = (("gpus", "members", "domains", "kubelet", "installation", "sharing"), ("lab",))
+STAGES = (
+    ("gpus", "members", "domains", "kubelet", "installation", "sharing"),
+    ("platforms", "lab"),
+)
 """Stages follow one another. Of a stage's groups, those that take longest begin first."""
 NO_TESTS = 5
 """Exit status of pytest when no test of the group was selected."""

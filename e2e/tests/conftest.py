@@ -20,7 +20,6 @@ from pathlib import Path
 import pytest
 from nvdra_lab import environment
 from nvdra_lab.artifacts import images
-from nvdra_lab.versions import DEFAULT_RUNTIME
 from nvdra_testing.cluster import compute_domains
 from nvdra_testing.cluster.installation import (
     CD_PLUGIN,
@@ -50,7 +49,7 @@ LOG_LINES = 40
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("end to end")
     group.addoption("--kube", default="1.36", help="Kubernetes release of the cluster (1.36)")
-    group.addoption("--runtime", default=DEFAULT_RUNTIME, help="the nodes' container runtime")
+    group.addoption("--runtime", help="the nodes' container runtime (the lab's default)")
     group.addoption("--lab", default="e2e", help="name of the lab that the tests bring up (e2e)")
     group.addoption("--nodes", type=int, default=2, help="nodes of a lab (2)")
     group.addoption("--pod-addresses", type=int, help="addresses of each node for its pods (253)")
@@ -158,8 +157,9 @@ def lab(
         nodes = str(config.getoption("--nodes"))
         if (addresses := config.getoption("--pod-addresses")) is not None:
             flags = (*flags, "--pod-addresses", str(addresses))
-        flags = (*flags, "--kube", kube, "--runtime", config.getoption("--runtime"))
-        say("up", "--name", name, "--nodes", nodes, "--profile", profile, *flags)
+        if (runtime := config.getoption("--runtime")) is not None:
+            flags = (*flags, "--runtime", runtime)
+        say("up", "--name", name, "--nodes", nodes, "--profile", profile, "--kube", kube, *flags)
         archives = [images.archive(environment.read(), each) for each in image_names]
         say("image", "load", "--name", name, *map(str, archives))
     yield Cluster.from_lab(Lab(name), component)

@@ -70,6 +70,15 @@ def _runtime(runtime: str) -> Part:
     )
 
 
+PLATFORMS = Part(
+    "platforms",
+    "labs that are like GKE, k0s and OpenShift",
+    _e2e("GROUPS=platforms", "SOAK=--soak"),
+    (*CLUSTER, "e2e/tests/platforms", "docs/platforms.md"),
+    8,
+)
+
+
 def _rack(group: str) -> Part:
     return Part(
         f"rack-{group}",
@@ -121,6 +130,7 @@ PARTS: tuple[Part, ...] = (
     _rack("domains"),
     *(part for release in RELEASES for part in _release(release)),
     *(_runtime(runtime) for runtime in RUNTIMES),
+    PLATFORMS,
 )
 
 

@@ -5,7 +5,6 @@ The pods are those of the rendered DaemonSets: no controller runs here.
 """
 
 import json
-import re
 import subprocess
 import urllib.error
 from collections.abc import Iterator
@@ -14,59 +13,25 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-from nvdra_testing import yaml_documents
-from nvdra_testing.charts import CHARTS, FROM_REGISTRY, folder
+from nvdra_lab.kubernetes import platforms
+from nvdra_testing import platform_page, yaml_documents
+from nvdra_testing.charts import FROM_REGISTRY, folder
 from nvdra_testing.control_plane import apiserver
 from nvdra_testing.control_plane.apiserver import ApiServer
 from nvdra_testing.polling import wait_until
 
 Json = dict[str, Any]
 
-PAGE = (CHARTS.parent / "docs" / "platforms.md").read_text()
 NAMESPACE = "nvdra-system"
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 QUOTAS = f"/api/v1/namespaces/{NAMESPACE}/resourcequotas"
-CRITICAL = ["system-node-critical", "system-cluster-critical"]
-
-
-def plugin(name: str, **configuration: Any) -> Json:
-    return {"name": name, "configuration": configuration}
-
-
-# As GKE limits the priority classes of the system to namespaces with a quota for them:
-# https://kubernetes.io/docs/concepts/policy/resource-quotas/#limit-priority-class-consumption-by-default
-LIMITED_PRIORITIES = plugin(
-    "ResourceQuota",
-    apiVersion="apiserver.config.k8s.io/v1",
-    kind="ResourceQuotaConfiguration",
-    limitedResources=[
-        {
-            "resource": "pods",
-            "matchScopes": [{"scopeName": "PriorityClass", "operator": "In", "values": CRITICAL}],
-        }
-    ],
-)
-# As Talos sets up Pod Security for all namespaces without labels of their own.
-BASELINE = plugin(
-    "PodSecurity",
-    apiVersion="pod-security.admission.config.k8s.io/v1",
-    kind="PodSecurityConfiguration",
-    defaults={"enforce": "baseline", "enforce-version": "latest"},
-    exemptions={"namespaces": ["kube-system"]},
-)
 
 
 @pytest.fixture
 def server(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[ApiServer]:
     """An API server with one more admission plugin, and the namespace of the drivers."""
-    configuration = {
-        "apiVersion": "apiserver.config.k8s.io/v1",
-        "kind": "AdmissionConfiguration",
-        "plugins": [request.param],
-    }
     file = tmp_path / "admission.yaml"
-    file.write_text(yaml.safe_dump(configuration))
+    file.write_bytes(platforms.admission_configuration(request.param))
     flags = [f"--admission-control-config-file={file}"]
     (tmp_path / "api").mkdir()
     with apiserver.run_apiserver(tmp_path / "api", flags=flags) as started:
@@ -101,21 +66,14 @@ def is_admitted(server: ApiServer, pod: Json) -> bool:
     return not refusal(server, pod)
 
 
-def manifest(heading: str) -> Json:
-    """The manifest in a section of the page."""
-    section = PAGE.partition(f"## {heading}\n")[2]
-    found: Json = yaml.safe_load(re.findall(r"```yaml\n(.*?)```", section, re.DOTALL)[0])
-    return found
-
-
-@pytest.mark.parametrize("server", [LIMITED_PRIORITIES], indirect=True)
+@pytest.mark.parametrize("server", [{"ResourceQuota": platforms.LIMITED_PRIORITIES}], indirect=True)
 async def test_with_the_quota_of_the_page_gke_admits_the_priority_classes(
     server: ApiServer, helm: str
 ) -> None:
     critical = pods(helm)
     for pod in critical:
         assert "insufficient quota to match these scopes" in refusal(server, pod), pod["metadata"]
-    quota = server.create(QUOTAS, manifest("Priority classes that need a quota"))
+    quota = server.create(QUOTAS, platform_page.QUOTA)
     # What the quota controller does, which does not run here.
     quota["status"] = {"hard": quota["spec"]["hard"], "used": {"pods": "0"}}
     server.request("PUT", f"{QUOTAS}/{quota['metadata']['name']}/status", quota)
@@ -123,15 +81,14 @@ async def test_with_the_quota_of_the_page_gke_admits_the_priority_classes(
         await wait_until(partial(is_admitted, server, pod))
 
 
-@pytest.mark.parametrize("server", [LIMITED_PRIORITIES], indirect=True)
+@pytest.mark.parametrize("server", [{"ResourceQuota": platforms.LIMITED_PRIORITIES}], indirect=True)
 def test_without_priority_classes_gke_needs_no_quota(server: ApiServer, helm: str) -> None:
-    flags = re.findall(r"--set\s+(\S+priorityClassName=)", PAGE)
-    assert len(flags) == 3
-    for pod in pods(helm, *(f"--set={flag}" for flag in flags)):
+    assert len(platform_page.INSTEAD_OF_A_QUOTA) == 3
+    for pod in pods(helm, *platform_page.INSTEAD_OF_A_QUOTA):
         assert refusal(server, pod) == ""
 
 
-@pytest.mark.parametrize("server", [BASELINE], indirect=True)
+@pytest.mark.parametrize("server", [{"PodSecurity": platforms.BASELINE}], indirect=True)
 async def test_with_the_label_of_the_page_talos_admits_the_plugins(
     server: ApiServer, helm: str
 ) -> None:

@@ -1,39 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
 """Each value that docs/platforms.md says to add is one of the chart, and has its effect."""
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from nvdra_testing.charts import CHARTS
+from nvdra_testing import platform_page
 
 Render = Callable[..., dict[str, dict[str, Any]]]
 
-PAGE = (CHARTS.parent / "docs" / "platforms.md").read_text()
-ROWS = [line for line in PAGE.splitlines() if line.startswith("| ")]
 WEBHOOK = {"webhook": {"enabled": True, "tls": {"mode": "self-managed"}}}
 TESTED_ELSEWHERE = ("global.testPod.", "global.apiServerPorts")
 """What the pod of `helm test` has, and network policies."""
-
-
-def flags(row: str) -> list[str]:
-    return [f"--set={value}" for value in re.findall(r"--set '?([^\s`']+)", row)]
-
-
-GIVEN = {row.split("|")[1].strip(): flags(row) for row in ROWS if flags(row)}
 
 
 def text(objects: dict[str, dict[str, Any]]) -> str:
     return yaml.safe_dump(objects)
 
 
-@pytest.mark.parametrize("platform", GIVEN)
+@pytest.mark.parametrize("platform", platform_page.FLAGS)
 def test_each_value_of_a_row_has_an_effect(render: Render, platform: str) -> None:
     before = render("nvdra", WEBHOOK)
-    for flag in GIVEN[platform]:
+    for flag in platform_page.FLAGS[platform]:
         after = render("nvdra", WEBHOOK, flag)
         key, _, value = flag.removeprefix("--set=").partition("=")
         if key.startswith(TESTED_ELSEWHERE):
@@ -45,7 +35,7 @@ def test_each_value_of_a_row_has_an_effect(render: Render, platform: str) -> Non
 def test_a_driver_below_the_root_of_a_row_is_mounted_from_there(render: Render) -> None:
     roots = {
         flag.rpartition("=")[2]
-        for given in GIVEN.values()
+        for given in platform_page.FLAGS.values()
         for flag in given
         if "DriverRoot" in flag
     }
@@ -59,9 +49,7 @@ def test_a_driver_below_the_root_of_a_row_is_mounted_from_there(render: Render) 
 
 
 def test_the_plugins_use_the_directories_below_another_root_of_the_kubelet(render: Render) -> None:
-    section = PAGE.partition("## Another root of the kubelet\n")[2]
-    values = yaml.safe_load(re.findall(r"```yaml\n(.*?)```", section, re.DOTALL)[0])
-    for daemonset in render("nvdra", values)["DaemonSet"].values():
+    for daemonset in render("nvdra", platform_page.MOVED_KUBELET)["DaemonSet"].values():
         volumes = daemonset["spec"]["template"]["spec"]["volumes"]
         paths = {volume.get("hostPath", {}).get("path", "") for volume in volumes}
         assert any(path.startswith("/var/lib/k0s/kubelet") for path in paths)

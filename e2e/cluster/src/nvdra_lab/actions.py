@@ -15,6 +15,7 @@ from nvdra_lab.artifacts import binaries, image_context, images, project_images
 from nvdra_lab.environment import Environment
 from nvdra_lab.errors import LabError
 from nvdra_lab.kubernetes.kubectl import Kubectl
+from nvdra_lab.kubernetes.platforms import PLATFORMS
 from nvdra_lab.layout import CONTROL_PLANE, LabDir, MachineDir
 from nvdra_lab.machines import network, processes, requirements
 from nvdra_lab.model import Lab, Node
@@ -49,7 +50,8 @@ def up(environment: Environment, options: argparse.Namespace, progress: Progress
             has_ipv6=options.ipv6,
             has_audit_log=options.audit_log,
             pod_addresses=options.pod_addresses,
-            runtime=options.runtime,
+            runtime=options.runtime or PLATFORMS[options.like].runtime,
+            platform=options.like,
         )
         if provider == "kind":
             kind.up(environment, wishes, options.node_image, progress)

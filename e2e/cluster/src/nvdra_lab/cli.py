@@ -12,9 +12,10 @@ from types import FrameType
 
 from nvdra_sim.configuration.hardware_catalog import profile_names
 
-from nvdra_lab import actions, environment, versions
+from nvdra_lab import actions, environment
 from nvdra_lab.__about__ import __version__
 from nvdra_lab.errors import LabError
+from nvdra_lab.kubernetes.platforms import PLATFORMS
 from nvdra_lab.kubernetes.runtimes import RUNTIMES
 from nvdra_lab.machines import network
 from nvdra_lab.progress import Progress
@@ -141,9 +142,15 @@ def _up_command(commands: "actions.Commands", named: argparse.ArgumentParser) ->
     up.add_argument(
         "--runtime",
         choices=tuple(RUNTIMES),
-        default=versions.DEFAULT_RUNTIME,
         help="the container runtime of the nodes; others than the default are built when they are "
         "first asked for (containerd, which is 2.1)",
+    )
+    likes = "; ".join(f"{name}: {each.about}" for name, each in PLATFORMS.items() if name)
+    up.add_argument(
+        "--like",
+        choices=tuple(filter(None, PLATFORMS)),
+        default="",
+        help=f"do what a platform does otherwise: {likes}",
     )
     up.add_argument(
         "--ipv6",

@@ -76,7 +76,8 @@ class Lab(BaseModel):
     """All decisions of a lab's start; stored in its state as `lab.json`.
 
     `gates` are set on every component of Kubernetes; other gates have their defaults. A node has
-    `pod_addresses` for its pods, or its whole range, and the container runtime of that name.
+    `pod_addresses` for its pods, or its whole range, and the container runtime of that name. The
+    lab is like the platform of that name, or like none.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -90,6 +91,7 @@ class Lab(BaseModel):
     has_audit_log: bool = False
     pod_addresses: int | None = None
     runtime: str = versions.DEFAULT_RUNTIME
+    platform: str = ""
     nodes: tuple[Node, ...]
 
     @property
@@ -127,6 +129,7 @@ def plan(
     has_audit_log: bool = False,
     pod_addresses: int | None = None,
     runtime: str = versions.DEFAULT_RUNTIME,
+    platform: str = "",
 ) -> Lab:
     """A local lab: names and addresses for everything in it.
 
@@ -142,6 +145,7 @@ def plan(
         pod_addresses: How many addresses each node has for pods, so that they are given again
             soon; None for all of its range.
         runtime: The name of its container runtime, of `runtimes.RUNTIMES`.
+        platform: The name of what it is like, of `platforms.PLATFORMS`.
 
     Raises:
         LabError: The name or one of the numbers cannot be used.
@@ -163,6 +167,7 @@ def plan(
         has_audit_log=has_audit_log,
         pod_addresses=pod_addresses,
         runtime=runtime,
+        platform=platform,
         nodes=tuple(_node(index, number, has_ipv6=has_ipv6) for number in range(1, node_count + 1)),
     )
 

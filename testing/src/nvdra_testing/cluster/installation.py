@@ -125,14 +125,17 @@ class Cluster:
             *helm_flags: More flags of helm, such as `--set-json=…`.
             wait_s: How long helm waits.
         """
-        settings = [f"--set-string=global.{name}={value}" for name, value in LAB_SETTINGS.items()]
-        where = ["--namespace", NAMESPACE, "--create-namespace"]
-        how = ["--wait", f"--timeout={wait_s}s"]
-        self.helm("upgrade", "--install", RELEASE, str(CHART), *where, *how, *settings, *helm_flags)
+        self.start_installation("--wait", f"--timeout={wait_s}s", *helm_flags)
         chosen = ("deployment", "-l", f"app.kubernetes.io/instance={RELEASE}")
         limit = (f"--timeout={wait_s}s",)
         self.driver_namespace.run("rollout", "status", *chosen, *limit, timeout_s=wait_s + 10)
         self.kubectl.wait(self._inactive, "the plugins of all nodes to serve")
+
+    def start_installation(self, *helm_flags: str) -> None:
+        """Run `helm upgrade --install`, and wait for nothing that the flags do not say."""
+        settings = [f"--set-string=global.{name}={value}" for name, value in LAB_SETTINGS.items()]
+        where = ["--namespace", NAMESPACE, "--create-namespace"]
+        self.helm("upgrade", "--install", RELEASE, str(CHART), *where, *settings, *helm_flags)
 
     def uninstall(self) -> None:
         """Run `helm uninstall`, and wait until the driver's pods are gone."""

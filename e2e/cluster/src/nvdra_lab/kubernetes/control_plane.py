@@ -2,11 +2,13 @@
 """The control plane as a machine: its processes, their flags and their order."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import yaml
 
 from nvdra_lab import layout, versions
 from nvdra_lab.kubernetes.pki import PKI
+from nvdra_lab.kubernetes.platforms import ADMISSION_FILE, PLATFORMS, admission_configuration
 from nvdra_lab.layout import CONTROL_PLANE, MachineDir
 from nvdra_lab.machines.machine_spec import (
     Bind,
@@ -56,15 +58,21 @@ def machine(
 
 def files(lab: Lab) -> dict[str, bytes]:
     """The files of the control plane besides its identities."""
-    if not lab.has_audit_log:
-        return {}
-    policy = {
+    found = {}
+    if plugins := PLATFORMS[lab.platform].admission:
+        found[ADMISSION_FILE] = admission_configuration(plugins)
+    if lab.has_audit_log:
+        found[AUDIT_POLICY] = yaml.safe_dump(_audit_policy(), sort_keys=False).encode()
+    return found
+
+
+def _audit_policy() -> dict[str, Any]:
+    return {
         "apiVersion": "audit.k8s.io/v1",
         "kind": "Policy",
         "omitStages": ["RequestReceived"],
         "rules": [{"level": "Metadata"}],
     }
-    return {AUDIT_POLICY: yaml.safe_dump(policy, sort_keys=False).encode()}
 
 
 def ready(lab: Lab, name: str) -> WaitHTTPS:
@@ -129,6 +137,7 @@ def apiserver_flags(lab: Lab) -> tuple[str, ...]:
         "--enable-admission-plugins=NodeRestriction",
         "--allow-privileged=true",
         *_audit_flags(lab),
+        *_admission_flags(lab),
         *_runtime_config(lab),
         *gates(lab),
     )
@@ -197,6 +206,11 @@ def _kubeconfigs(component: str) -> tuple[str, ...]:
 def gates(lab: Lab) -> tuple[str, ...]:
     """The flag that sets the lab's feature gates, if it sets any."""
     return (f"--feature-gates={versions.as_text(lab.gates)}",) if lab.gates else ()
+
+
+def _admission_flags(lab: Lab) -> tuple[str, ...]:
+    has_file = bool(PLATFORMS[lab.platform].admission)
+    return (f"--admission-control-config-file={ADMISSION_FILE}",) if has_file else ()
 
 
 def _audit_flags(lab: Lab) -> tuple[str, ...]:

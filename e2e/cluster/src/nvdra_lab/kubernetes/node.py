@@ -12,6 +12,7 @@ import yaml
 from nvdra_lab import layout, model
 from nvdra_lab.kubernetes import control_plane
 from nvdra_lab.kubernetes.pki import PKI
+from nvdra_lab.kubernetes.platforms import PLATFORMS, Platform
 from nvdra_lab.kubernetes.runtimes import RUNTIMES
 from nvdra_lab.layout import MachineDir
 from nvdra_lab.machines.machine_spec import (
@@ -57,21 +58,24 @@ def machine(lab: Lab, node: Node, folder: MachineDir, parts: Parts) -> Machine:
     """A node's machine: mounts, container runtime, simulated hardware, images, kubelet."""
     programs = parts.programs
     runtime = RUNTIMES[lab.runtime]
+    platform = PLATFORMS[lab.platform]
     hardware = (parts.python, "-m", "nvdra_lab.machines.hardware", str(lab.profile), node.name)
     steps: list[Step] = [
         Cgroup(layout.cgroup(lab.name, node.name)),
         Overlay("/etc", str(folder.etc), str(folder.etc_work)),
+        *_overlaid(platform, folder),
         Bind(str(folder.var_log), "/var/log"),
         Bind(str(folder.run), "/run"),
         Bind(str(folder.var_lib), "/var/lib"),  # last: it hides the sources of the other mounts
         Devices("/dev"),
         Start(runtime.name, runtime.start(programs)),
         Run("hardware", hardware),
+        *_driver_root(platform),
         WaitSocket(runtime.name, runtime.socket, START_TIMEOUT_S),
         *(Run("images", runtime.import_image(programs, archive)) for archive in parts.archives),
         Run("images", runtime.tag_image(programs, WORKLOAD_IMAGE, WORKLOAD_ALIAS)),
         control_plane.ready(lab, "kube-apiserver"),
-        Start("kubelet", (programs["kubelet"], *kubelet_flags(node))),
+        Start("kubelet", (programs["kubelet"], *kubelet_flags(node, platform))),
     ]
     return Machine(node.name, dict(parts.environment), tuple(steps), dict(parts.login))
 
@@ -89,9 +93,23 @@ def files(lab: Lab, node: Node, programs: Mapping[str, str]) -> dict[str, bytes]
     }
 
 
-def kubelet_flags(node: Node) -> tuple[str, ...]:
+def _overlaid(platform: Platform, folder: MachineDir) -> tuple[Step, ...]:
+    """A directory of the host in which the node can have the driver's root of a platform."""
+    if platform.overlaid is None:
+        return ()
+    return (Overlay(platform.overlaid[0], str(folder.platform), str(folder.platform_work)),)
+
+
+def _driver_root(platform: Platform) -> tuple[Step, ...]:
+    if platform.overlaid is None:
+        return ()
+    return (Run("driver-root", ("mount", "--bind", model.DRIVER_ROOT, platform.driver_root)),)
+
+
+def kubelet_flags(node: Node, platform: Platform) -> tuple[str, ...]:
     """The kubelet's settings that exist only as flags."""
     return (
+        f"--root-dir={platform.kubelet_root}",
         "--kubeconfig=/etc/kubernetes/kubelet.conf",
         "--config=/var/lib/kubelet/config.yaml",
         f"--hostname-override={node.name}",

@@ -41,6 +41,7 @@ class LabRequest:
     has_audit_log: bool = False
     pod_addresses: int | None = None
     runtime: str = versions.DEFAULT_RUNTIME
+    platform: str = ""
 
 
 def up(environment: Environment, request: LabRequest, progress: Progress) -> Lab:
@@ -179,6 +180,7 @@ def _planned(request: LabRequest, index: int, kubernetes: str) -> Lab:
         has_audit_log=request.has_audit_log,
         pod_addresses=request.pod_addresses,
         runtime=request.runtime,
+        platform=request.platform,
     )
 
 

@@ -6,6 +6,7 @@ import yaml
 from nvdra_lab import model
 from nvdra_lab.errors import LabError
 from nvdra_lab.kubernetes import control_plane, node, pki
+from nvdra_lab.kubernetes.platforms import PLATFORMS
 from nvdra_lab.kubernetes.runtimes import RUNTIMES
 from nvdra_lab.layout import CONTROL_PLANE, LabDir
 from nvdra_lab.machines import machine_spec
@@ -184,3 +185,27 @@ def test_every_configuration_file_lies_in_a_folder_of_the_nodes_own(runtime: str
     lab = with_runtime(runtime)
     for path in node.files(lab, lab.nodes[0], PROGRAMS):
         assert folder.on_host(path).is_relative_to(folder.root)
+
+
+@pytest.mark.parametrize("platform", PLATFORMS)
+def test_a_platforms_kubelet_and_admission_are_those_of_the_platform(platform: str) -> None:
+    like = PLATFORMS[platform]
+    lab = model.plan("lab", 1, 2, "dgx-h100", "1.36.3", {}, platform=platform)
+    plan = node.machine(lab, lab.nodes[0], WHERE.machine("node-1"), PARTS)
+    assert flags(plan, "kubelet")["root-dir"] == like.kubelet_root
+    control = control_plane_plan(lab)
+    file = flags(control, "kube-apiserver").get("admission-control-config-file")
+    assert (file in control_plane.files(lab)) == bool(like.admission)
+
+
+@pytest.mark.parametrize("platform", ["gke", "gke-ubuntu"])
+def test_a_platforms_driver_is_found_there_as_well_once_it_is_installed(platform: str) -> None:
+    lab = model.plan("lab", 1, 2, "dgx-h100", "1.36.3", {}, platform=platform)
+    steps = node.machine(lab, lab.nodes[0], WHERE.machine("node-1"), PARTS).steps
+    names = [getattr(step, "name", getattr(step, "target", "")) for step in steps]
+    top, rest = PLATFORMS[platform].overlaid or ("", "")
+    assert names.index(top) < names.index("/var/lib") < names.index("hardware")
+    (bound,) = (step for step in steps if getattr(step, "name", "") == "driver-root")
+    assert isinstance(bound, machine_spec.Run)
+    assert bound.argv[-2:] == (model.DRIVER_ROOT, f"{top}/{rest}")
+    assert names.index("hardware") < names.index("driver-root") < names.index("kubelet")

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The platforms that a lab can be like: what they do otherwise than a cluster of one's own.
+
+A further platform is a further row of `PLATFORMS`, and one of docs/platforms.md.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+from typing import Any
+
+import yaml
+
+from nvdra_lab.model import DRIVER_ROOT
+from nvdra_lab.versions import DEFAULT_RUNTIME
+
+ADMISSION_FILE = "/etc/kubernetes/admission.yaml"
+KUBELET_ROOT = "/var/lib/kubelet"
+
+
+@dataclasses.dataclass(frozen=True)
+class Platform:
+    """What is otherwise.
+
+    Attributes:
+        name: What `--like` takes; empty for none.
+        about: What it does otherwise, in a few words.
+        driver_root: Where the driver's files are found as well.
+        kubelet_root: The directory of the kubelet.
+        runtime: The container runtime.
+        admission: The settings of the API server's admission plugins, by plugin.
+    """
+
+    name: str = ""
+    about: str = ""
+    driver_root: str = DRIVER_ROOT
+    kubelet_root: str = KUBELET_ROOT
+    runtime: str = DEFAULT_RUNTIME
+    admission: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+
+    @property
+    def overlaid(self) -> tuple[str, str] | None:
+        """The host's directory in which the driver's root is, and the rest of its path.
+
+        None if the root is where every lab has it, in a directory of the node's own.
+        """
+        if self.driver_root == DRIVER_ROOT:
+            return None
+        _, top, *rest = PurePosixPath(self.driver_root).parts
+        return f"/{top}", "/".join(rest)
+
+
+LIMITED_PRIORITIES: Mapping[str, Any] = {
+    "apiVersion": "apiserver.config.k8s.io/v1",
+    "kind": "ResourceQuotaConfiguration",
+    "limitedResources": [
+        {
+            "resource": "pods",
+            "matchScopes": [
+                {
+                    "scopeName": "PriorityClass",
+                    "operator": "In",
+                    "values": ["system-node-critical", "system-cluster-critical"],
+                }
+            ],
+        }
+    ],
+}
+"""The priority classes of the system are for namespaces with a quota for them.
+
+Source: https://kubernetes.io/docs/concepts/policy/resource-quotas/, "Limit Priority Class
+consumption by default".
+"""
+BASELINE: Mapping[str, Any] = {
+    "apiVersion": "pod-security.admission.config.k8s.io/v1",
+    "kind": "PodSecurityConfiguration",
+    "defaults": {"enforce": "baseline", "enforce-version": "latest"},
+    "exemptions": {"namespaces": ["kube-system"]},
+}
+"""Namespaces without labels of their own enforce this level, as with Talos."""
+
+PLATFORMS: Mapping[str, Platform] = {
+    platform.name: platform
+    for platform in (
+        Platform(),
+        Platform(
+            "gke",
+            "the driver in /home/kubernetes/bin/nvidia, a quota for priority classes",
+            driver_root="/home/kubernetes/bin/nvidia",
+            admission={"ResourceQuota": LIMITED_PRIORITIES},
+        ),
+        Platform(
+            "gke-ubuntu",
+            "the driver in /opt/nvidia, a quota for priority classes",
+            driver_root="/opt/nvidia",
+            admission={"ResourceQuota": LIMITED_PRIORITIES},
+        ),
+        Platform("k0s", "the kubelet in /var/lib/k0s/kubelet", kubelet_root="/var/lib/k0s/kubelet"),
+        Platform(
+            "openshift",
+            "CRI-O, and Pod Security restricted where a namespace has no label",
+            runtime="cri-o",
+            admission={"PodSecurity": {**BASELINE, "defaults": {"enforce": "restricted"}}},
+        ),
+    )
+}
+
+
+def admission_configuration(plugins: Mapping[str, Mapping[str, Any]]) -> bytes:
+    """The file of the API server's flag `--admission-control-config-file`."""
+    configuration = {
+        "apiVersion": "apiserver.config.k8s.io/v1",
+        "kind": "AdmissionConfiguration",
+        "plugins": [
+            {"name": name, "configuration": dict(settings)} for name, settings in plugins.items()
+        ],
+    }
+    return yaml.safe_dump(configuration, sort_keys=False).encode()
