@@ -18,7 +18,12 @@ def registration_check(kubelet: KubeletStatus) -> Check:
             return kubelet.problem
         if kubelet.is_registered:
             return None
-        return kubelet.registration.error or "the kubelet has not registered the plugin yet"
+        return kubelet.registration.error or (
+            "the kubelet has not registered the plugin yet; if it stays so, this kubelet has "
+            "another root (--root-dir) and does not see the plugin's socket in "
+            f"{kubelet.registry_dir}: set kubeletRegistrarDirectoryPath and "
+            "kubeletPluginsDirectoryPath in the chart's values"
+        )
 
     return problem
 

@@ -54,6 +54,7 @@ class Registrar:
 
     def __init__(self, info: registration.PluginInfo, path: Path) -> None:
         self._info = info
+        self.directory = path.parent
         self._endpoint = SocketServer(
             path, (self._handlers(),), socket_server.skip_verification, 0o755
         )

@@ -51,6 +51,11 @@ class KubeletStatus:
         """Why the kubelet cannot connect; empty if it can."""
         return self._service.problem or self._registrar.problem
 
+    @property
+    def registry_dir(self) -> Path:
+        """The directory of the socket by which the kubelet finds the plugin."""
+        return self._registrar.directory
+
     async def wait_registered(self) -> None:
         """Wait until the kubelet has registered the plugin."""
         await self._registrar.registered.wait()

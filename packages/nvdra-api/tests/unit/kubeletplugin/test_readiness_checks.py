@@ -41,7 +41,9 @@ class Kubelet:
 
 async def test_a_plugin_is_not_ready_until_the_kubelet_has_registered_it() -> None:
     kubelet = Kubelet()
-    assert kubelet.check() == "the kubelet has not registered the plugin yet"
+    problem = kubelet.check() or ""
+    assert problem.startswith("the kubelet has not registered the plugin yet; ")
+    assert "does not see the plugin's socket in /r: set kubeletRegistrarDirectoryPath" in problem
     kubelet.registrar.state = RegistrationStatus(is_registered=True)
     assert kubelet.check() is None
 
