@@ -38,6 +38,10 @@ def last_seen(event: JsonObject) -> str:
 
 def cause(event: JsonObject) -> str:
     """Why the pod could not be created, in the API server's words and without the pod's name."""
-    text = " ".join(str(event.get("message") or "").split())
-    text = _POD_NAME.sub("pods", text)
+    return shortened(str(event.get("message") or ""))
+
+
+def shortened(message: str) -> str:
+    """The words of such a message without the pod's name, on one line."""
+    text = _POD_NAME.sub("pods", " ".join(message.split()))
     return text if len(text) <= _MAX_LENGTH else f"{text[:_MAX_LENGTH]}…"

@@ -10,6 +10,8 @@ from typing import Any, Final
 from nvdra_api.meta import JsonObject
 from pydantic import BaseModel, ConfigDict, Field
 
+from nvdra_runtime.computedomain import failed_creates
+
 NOT_CALLED: Final = "failed calling webhook"
 DENIED: Final = "denied the request"
 """Words of API servers about webhooks."""
@@ -100,7 +102,8 @@ def of_plugin(
     if not by_node:
         if refused:
             text = f"{plugin.program} runs on no node, because its pods are refused: {refused}"
-            return [Finding(text=text, remedy=_remedy_of_refusal(plugin, refused))]
+            see = f"daemonset -l {plugin.selector}"
+            return [Finding(text=text, remedy=_remedy_of_refusal(plugin.namespace, see, refused))]
         return [
             Finding(
                 text=f"{plugin.program} runs on no node",
@@ -118,11 +121,16 @@ def of_plugin(
 def of_deployment(deployment: Deployment, stored: JsonObject) -> Finding:
     """Whether as many replicas are ready as there should be."""
     wanted = stored["spec"].get("replicas", 1)
-    ready = (stored.get("status") or {}).get("readyReplicas", 0)
+    status = stored.get("status") or {}
+    ready = status.get("readyReplicas", 0)
     text = f"{ready} of {wanted} replicas of {deployment.name} are ready"
     if wanted and ready >= wanted:
         return Finding(text=text)
     where = f"-n {deployment.namespace}"
+    if refused := _refused_replica(status):
+        see = f"deployment {deployment.name}"
+        remedy = _remedy_of_refusal(deployment.namespace, see, refused)
+        return Finding(text=f"{text}, because its pods are refused: {refused}", remedy=remedy)
     return Finding(
         text=text,
         remedy=f"see why: kubectl {where} describe deployment {deployment.name}; "
@@ -154,10 +162,18 @@ def of_refusal(webhook: Webhook, refusal: str | None) -> Finding:
     )
 
 
-def _remedy_of_refusal(plugin: Plugin, refused: str) -> str:
+def _refused_replica(status: JsonObject) -> str:
+    """Why a pod of a Deployment could not be created; empty if that is not what it says."""
+    for condition in status.get("conditions") or ():
+        if condition.get("type") == "ReplicaFailure" and condition.get("status") == "True":
+            return failed_creates.shortened(str(condition.get("message") or ""))
+    return ""
+
+
+def _remedy_of_refusal(namespace: str, owner: str, refused: str) -> str:
     if "violates PodSecurity" in refused:
         return (
-            f"kubectl label --overwrite namespace {plugin.namespace} "
+            f"kubectl label --overwrite namespace {namespace} "
             "pod-security.kubernetes.io/enforce=privileged"
         )
     if "quota" in refused:
@@ -165,7 +181,7 @@ def _remedy_of_refusal(plugin: Plugin, refused: str) -> str:
             "let the namespace have pods of their priority class, by a ResourceQuota with a "
             "scopeSelector, or install with priorityClassName set to another one or empty"
         )
-    return f"see: kubectl -n {plugin.namespace} describe daemonset -l {plugin.selector}"
+    return f"see: kubectl -n {namespace} describe {owner}"
 
 
 def _of_node(

@@ -107,6 +107,21 @@ def test_a_deployment_needs_all_its_replicas(status: Json, is_good: bool) -> Non
     assert found.text == f"{status.get('readyReplicas', 0)} of 2 replicas of controller are ready"
 
 
+def test_a_deployment_whose_pods_are_refused_says_why_and_what_to_do() -> None:
+    message = 'pods "nvdra-x" is forbidden: insufficient quota to match these scopes: [{a}]'
+    failed = {"type": "ReplicaFailure", "status": "True", "message": message}
+    status = {"conditions": [{"type": "Available", "status": "False"}, failed]}
+    found = findings.of_deployment(CONTROLLER, {"spec": {"replicas": 1}, "status": status})
+    assert found.text.endswith(
+        "because its pods are refused: pods is forbidden: insufficient quota "
+        "to match these scopes: [{a}]"
+    )
+    assert "ResourceQuota with a scopeSelector" in found.remedy
+    over = {"conditions": [{**failed, "status": "False"}]}
+    now = findings.of_deployment(CONTROLLER, {"spec": {"replicas": 1}, "status": over})
+    assert "refused" not in now.text
+
+
 def test_a_deployment_that_was_scaled_to_zero_does_not_serve() -> None:
     assert not findings.of_deployment(CONTROLLER, {"spec": {"replicas": 0}, "status": {}}).is_good
 
