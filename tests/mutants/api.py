@@ -684,6 +684,14 @@ _TYPES: Final = (
         (f"{_UNIT}/test_decoding.py",),
     ),
     Mutant(
+        "helm test: a Deployment says nothing of pods that are refused",
+        f"{_RUNTIME}/installation/findings.py",
+        'condition.get("type") == "ReplicaFailure" and condition.get("status") == "True"',
+        'condition.get("type") == "ReplicaFailed" and condition.get("status") == "True"',
+        "Where a quota keeps the controller away, the test says to read the log of no pod.",
+        (f"{_UNIT}/installation/test_findings.py",),
+    ),
+    Mutant(
         "daemon pods: a pod that is being deleted counts as current",
         f"{_RUNTIME}/computedomain/daemon_pods.py",
         '        is_terminating=bool(metadata.get("deletionTimestamp")),',
