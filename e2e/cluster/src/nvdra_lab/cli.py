@@ -139,6 +139,26 @@ def _up_command(commands: "actions.Commands", named: argparse.ArgumentParser) ->
         metavar="A=true,B=false",
         help="Kubernetes feature gates in addition to those that the release needs",
     )
+    _local_options(up)
+    up.add_argument(
+        "--provider",
+        choices=("auto", "local", "kind", "existing"),
+        default="auto",
+        help="local: a new cluster of processes on this machine; kind: a new cluster of docker "
+        "containers; existing: the cluster of --kubeconfig; auto: kind where docker and kind are, "
+        "otherwise local (auto)",
+    )
+    up.add_argument(
+        "--node-image",
+        default="",
+        metavar="IMAGE",
+        help="image of the nodes for --provider kind (kind 0.33.0's of the release)",
+    )
+    up.add_argument("--kubeconfig", metavar="FILE", help="kubeconfig for --provider existing")
+
+
+def _local_options(up: argparse.ArgumentParser) -> None:
+    """What only a cluster of processes on this machine can have."""
     up.add_argument(
         "--runtime",
         choices=tuple(RUNTIMES),
@@ -170,21 +190,6 @@ def _up_command(commands: "actions.Commands", named: argparse.ArgumentParser) ->
         help="how many addresses each node has for pods: the fewer, the sooner another pod gets "
         "the address of one that has ended (253)",
     )
-    up.add_argument(
-        "--provider",
-        choices=("auto", "local", "kind", "existing"),
-        default="auto",
-        help="local: a new cluster of processes on this machine; kind: a new cluster of docker "
-        "containers; existing: the cluster of --kubeconfig; auto: kind where docker and kind are, "
-        "otherwise local (auto)",
-    )
-    up.add_argument(
-        "--node-image",
-        default="",
-        metavar="IMAGE",
-        help="image of the nodes for --provider kind (kind 0.33.0's of the release)",
-    )
-    up.add_argument("--kubeconfig", metavar="FILE", help="kubeconfig for --provider existing")
 
 
 def _component_commands(commands: "actions.Commands", named: argparse.ArgumentParser) -> None:
