@@ -131,6 +131,7 @@ release-check: setup ## build every wheel, image and chart into out/release, reh
 docs: .venv/ready ## build the documentation site into out/site; generated pages are made anew before
 	@python scripts/document_reasons.py
 	@python -m scripts.document_configuration
+	@python -m scripts.document_versions
 	@python charts/complete_packages.py
 	@python charts/document_values.py
 	@UV_CONSTRAINT=$(CURDIR)/requirements.docs.lock hatch run docs:build

@@ -10,7 +10,8 @@ images, 0.3.0.dev0 in wheels, so that nothing that is built from it looks like a
 Each package takes one commit, which sets the version in `__about__.py` and in the package's chart,
 folds `changes.d/` into CHANGELOG.md and moves the ranges of packages that depend on this one; it is
 tagged `<package>-v<version>`. A last commit adds their rows to docs/releases.md, which names the
-commits, because tags do not travel with every copy of the repository, and opens the next versions.
+commits, because tags do not travel with every copy of the repository, makes docs/versions.md anew
+and opens the next versions.
 What a package depends on is released with it. `nvdra` releases the umbrella chart, which names the
 charts that were tested together.
 
@@ -37,6 +38,7 @@ ARTIFACTS = ("wheel", "image", "chart")
 LAB = (sys.executable, "-c", "import sys; from nvdra_lab import cli; sys.exit(cli.main())")
 _ABOUT = re.compile(r'__version__ = "([^"]+)"')
 _FRAGMENT = re.compile(r"^\w+\.(added|changed|deprecated|removed|fixed|security)(\.\d+)?\.md$")
+_NAME_OF_FRAGMENT = re.compile(r" \(#[a-z]\w*(?:, #[a-z]\w*)*\)$", re.MULTILINE)
 _FIRST_LINES = """# Releases
 
 The commit of each version. Each package has its own versions; `nvdra` is the umbrella chart. A tag
@@ -205,6 +207,7 @@ def release(
     for package, version in versions.items():
         _add_row(package, version, commits[package], repository)
         write_version(package, version.opened, repository)
+    run([sys.executable, "-m", "scripts.document_versions"], repository)
     _git(repository, "add", "--all")
     names = ", ".join(f"{package} {version}" for package, version in versions.items())
     message = f"docs/releases.md names the commits of releases\n\n{names}"
@@ -418,8 +421,33 @@ def write_version(package: str, version: Version, repository: Path) -> None:
 
 def _fold_changelog(package: str, version: Version, repository: Path) -> None:
     today = datetime.now(UTC).date().isoformat()
-    argv = ["towncrier", "build", "--yes", "--version", str(version), "--date", today]
-    run(argv, repository / "packages" / package)
+    folder = repository / "packages" / package
+    _assemble(folder, version, today, "--yes")
+    path = folder / "CHANGELOG.md"
+    path.write_text(without_names(path.read_text()))
+
+
+def next_entry(package: str, repository: Path) -> str:
+    """The entry that the changelog gets with the next release; empty if nothing waits for it.
+
+    Raises:
+        ReleaseError: A fragment would be dropped.
+    """
+    check_fragments(package, repository, may_be_none=True)
+    folder = repository / "packages" / package
+    if not any((folder / "changes.d").glob("*.md")):
+        return ""
+    version = current_version(package, repository).final
+    return without_names(_assemble(folder, version, "not released yet", "--draft"))
+
+
+def without_names(changelog: str) -> str:
+    """Return a changelog without the names of fragments that are no numbers of issues."""
+    return _NAME_OF_FRAGMENT.sub("", changelog)
+
+
+def _assemble(folder: Path, version: Version, date: str, mode: str) -> str:
+    return run(["towncrier", "build", mode, "--version", str(version), "--date", date], folder)
 
 
 def _widen_ranges(package: str, version: Version, repository: Path) -> None:

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A hook of mkdocs: pages of the site that are outside of docs/, and links to files that are none.
 
+The changelogs of packages are pages as well, with what is not released yet
+(scripts/changelog_pages.py).
+
 Pages are written for readers of the repository, so their links lead to files. On the site, a link
 to a page leads to that page. A link to another file leads to the repository at `DOCS_REPOSITORY`,
 the address of its web page, such as https://github.com/OWNER/nvdra; where that is not set, the
@@ -12,6 +15,8 @@ import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+
+from scripts import changelog_pages, release
 
 ROOT = Path(__file__).parents[1]
 
@@ -27,6 +32,10 @@ OUTSIDE = {
         f"packages/{path.parent.name}/README.md": f"components/{path.parent.name}.md"
         for path in sorted(ROOT.glob("packages/*/README.md"))
     },
+    **{
+        f"packages/{path.parent.name}/CHANGELOG.md": f"changelogs/{path.parent.name}.md"
+        for path in sorted(ROOT.glob("packages/*/CHANGELOG.md"))
+    },
 }
 """Files of the repository and the pages that they are on the site.
 
@@ -40,6 +49,13 @@ SEPARATOR = re.compile(r"(?<=\w)([/._=:,-])(?=\w)")
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\(([^()\s]+)\)")
 
 
+def on_config(config: Any) -> Any:
+    """Say at the foot of each page of which version it is."""
+    version = release.current_version(release.UMBRELLA, ROOT)
+    config.copyright = f"nvdra {version} · {config.copyright}"
+    return config
+
+
 def on_files(files: Any, config: Any) -> Any:
     """Add the pages that are outside of docs/."""
     # Only the environment of the site has mkdocs, which runs the hook.
@@ -47,9 +63,16 @@ def on_files(files: Any, config: Any) -> Any:
 
     for source, page in OUTSIDE.items():
         if files.get_file_from_path(page) is None:
-            text = (ROOT / source).read_text()
-            files.append(File.generated(config, page, content=text))
+            files.append(File.generated(config, page, content=outside(source)))
     return files
+
+
+def outside(source: str) -> str:
+    """The text of a page that is outside of docs/."""
+    path = ROOT / source
+    if path.name == "CHANGELOG.md":
+        return changelog_pages.text(path.parent.name, ROOT)
+    return path.read_text()
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:

@@ -57,7 +57,7 @@ def about(clone: Path) -> str:
 
 
 def test_a_release_has_a_changelog_entry_a_tag_a_row_and_a_wheel(clone: Path, release: Run) -> None:
-    add_change(clone)
+    add_change(clone, "two_words.added.md")
     done = release(PACKAGE, "9.9.9", "--artifacts", "wheel")
     assert done.returncode == 0, done.stderr
 
@@ -65,7 +65,7 @@ def test_a_release_has_a_changelog_entry_a_tag_a_row_and_a_wheel(clone: Path, re
     assert '"9.10.0.dev0"' in about(clone)
     changelog = (clone / "packages" / PACKAGE / "CHANGELOG.md").read_text()
     assert "## 9.9.9" in changelog
-    assert "It does more." in changelog
+    assert "\n- It does more.\n" in changelog, "without the name of the fragment"
     assert not list((clone / "packages" / PACKAGE / "changes.d").glob("*.md"))
     tagged = git(clone, "rev-parse", f"{PACKAGE}-v9.9.9^{{commit}}").strip()
     page = (clone / "docs" / "releases.md").read_text()
