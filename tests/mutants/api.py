@@ -652,6 +652,14 @@ _TYPES: Final = (
         (f"{_UNIT}/test_decoding.py",),
     ),
     Mutant(
+        "configs: a wrong type is named without what to write",
+        "packages/nvdra-api/src/nvdra_api/decoding.py",
+        '        remedy=_REMEDIES.get(expected, ""),\n',
+        "",
+        'Who writes "50" in quotes is told of an integer, and not how to write one.',
+        (f"{_UNIT}/test_decoding.py",),
+    ),
+    Mutant(
         "errors: a text is as it was found",
         f"{_API}/errors.py",
         "    return texts.encodable(texts.shortened(text, MAX_MESSAGE))\n",

@@ -234,6 +234,17 @@ MUTANTS: Final = (
         (_GATE,),
     ),
     Mutant(
+        "nvml: a refused release is kept silent",
+        f"{_PLUGIN}/app.py",
+        "    return gpus.problem or release.refusal or no_gpu\n",
+        "    return gpus.problem or no_gpu\n",
+        "An administrator waits for a release, and the command status says that all is well.",
+        component=(
+            f"{_COMPONENT}/test_nvml_release.py::"
+            "test_the_status_says_why_an_annotation_is_not_carried_out",
+        ),
+    ),
+    Mutant(
         "nvml: a release never ends",
         "packages/nvdra-api/src/nvdra_runtime/kubeletplugin/nvml_release.py",
         "        return self.until is not None and now >= self.until",

@@ -4,6 +4,7 @@
 Names to fill in are written in capitals, as in `POD`.
 """
 
+import re
 import shlex
 import subprocess
 from collections.abc import Iterator
@@ -51,6 +52,13 @@ def unquoted(command: str) -> Iterator[str]:
 
 
 FORWARDING = [command for command in commands() if "&" in list(unquoted(command))]
+
+
+def test_a_source_of_events_that_a_command_names_is_a_component() -> None:
+    text = "\n".join(commands())
+    sources = set(re.findall(r"--field-selector \S*\bsource=(\S+)", text))
+    assert sources
+    assert sources <= {path.name for path in ROOT.glob("packages/*")}
 
 
 def test_an_upgrade_has_the_defaults_of_the_chart_that_it_goes_to() -> None:

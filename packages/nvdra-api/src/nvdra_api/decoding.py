@@ -51,6 +51,13 @@ _EXPECTED: Final = {
     "tuple_type": "array",
     "quantity_type": "quantity",
 }
+_REMEDIES: Final = {
+    "integer": "write a whole number without quotes",
+    "boolean": "write true or false without quotes",
+    "string": "write it in quotes",
+    "quantity": _QUANTITY_REMEDY,
+}
+"""What to write where another type is given, by the type that is expected."""
 _JSON_TYPES: Final = (
     (bool, "boolean"),
     (int | float, "number"),
@@ -252,8 +259,7 @@ def _accepted(driver: str, config: DeviceConfig) -> DeviceConfig:
     accepted = CONFIGS_BY_DRIVER[driver]
     if isinstance(config, accepted):
         return config
-    kinds = ", ".join(kind.kind for kind in accepted)
-    raise DecodeError(f"{driver} does not accept {config.kind}, but {kinds}")
+    raise DecodeError(f"{driver} does not accept {config.kind}")
 
 
 def _validate(kind: type[KindT], value: Mapping[str, Any], *, strict: bool) -> KindT:
@@ -308,7 +314,11 @@ def _wrong_type(detail: ErrorDetails) -> Problem:
         return Problem(path, f'missing required field "{path}"')
     expected = _EXPECTED.get(detail["type"], detail["type"])
     given = _json_type(detail["input"])
-    return Problem(path, f'cannot decode {given} into field "{path}": expected {expected}')
+    return Problem(
+        path,
+        f'cannot decode {given} into field "{path}": expected {expected}',
+        remedy=_REMEDIES.get(expected, ""),
+    )
 
 
 def _unknown_field(kind: type[BaseModel], location: _Location) -> Problem:

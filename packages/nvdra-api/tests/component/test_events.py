@@ -69,6 +69,20 @@ async def test_a_failure_is_told_on_the_claim_and_on_its_pod_with_the_trace(
     assert reports.dropped == 0
 
 
+async def test_events_of_a_component_are_found_by_their_source(
+    server: apiserver.ApiServer, api: Client
+) -> None:
+    """As the pages say: `--field-selector involvedObject.kind=Node,source=COMPONENT`."""
+    for component in ("kubelet", "nvdra-gpu-plugin"):
+        reports = EventRecorder(api, component, NodeName("node-s"), now=lambda: NOON)
+        async with reports.running():
+            node = event_recorder.node_reference(NodeName("node-s"))
+            reports.emit([node], "Warning", "Told", f"by {component}")
+    selector = "involvedObject.kind%3DNode%2Csource%3Dnvdra-gpu-plugin"
+    found = server.request("GET", f"/api/v1/events?fieldSelector={selector}")["items"]
+    assert [event["message"] for event in found] == ["by nvdra-gpu-plugin"]
+
+
 async def test_repeats_within_a_minute_are_not_written_one_by_one(
     server: apiserver.ApiServer, api: Client
 ) -> None:

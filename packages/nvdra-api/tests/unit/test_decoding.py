@@ -308,6 +308,18 @@ def test_a_config_is_no_custom_resource() -> None:
         (gpu(',"sharing":{},"sharing":{}'), ["sharing"], "write it once"),
         (limit('"10K"'), ["sharing.mpsConfig.defaultPinnedDeviceMemoryLimit"], "512Mi"),
         (gpu(',"a":1,"b":2'), ["a", "b"], "known here"),
+        (
+            mps('"defaultActiveThreadPercentage":"50"'),
+            ["sharing.mpsConfig.defaultActiveThreadPercentage"],
+            "write a whole number without quotes",
+        ),
+        (
+            mps('"multiUser":"true"'),
+            ["sharing.mpsConfig.multiUser"],
+            "write true or false without quotes",
+        ),
+        (gpu(',"sharing":{"strategy":7}'), ["sharing.strategy"], "write it in quotes"),
+        (limit("true"), ["sharing.mpsConfig.defaultPinnedDeviceMemoryLimit"], "512Mi"),
         ("{}", [""], ""),
     ],
 )
@@ -322,8 +334,11 @@ def test_an_error_lists_its_problems_with_field_and_remedy(
 
 def test_a_driver_takes_its_own_kinds_only() -> None:
     assert decoding.decode_config("gpu.nvidia.com", gpu("")) == GpuConfig()
-    with pytest.raises(DecodeError, match=r"compute-domain.* does not accept GpuConfig, but Comp"):
+    with pytest.raises(DecodeError) as caught:
         decoding.decode_config("compute-domain.nvidia.com", gpu(""))
+    assert str(caught.value) == "compute-domain.nvidia.com does not accept GpuConfig"
+    assert caught.value.remedy == decoding.kinds_remedy("compute-domain.nvidia.com")
+    assert "ComputeDomainChannelConfig" in caught.value.remedy
 
 
 def test_a_field_that_is_duplicate_in_a_parsed_document_is_noticed() -> None:

@@ -423,7 +423,8 @@ def _partitions_remark(
 
 
 def _driver_problem(gpus: NodeGpus, release: NvmlRelease) -> str | None:
-    """Why no GPU can be used, or a remark that there is none or that NVML is released."""
+    """Why no GPU can be used, or a remark: NVML is released, or is not; there is no GPU."""
     if release.remark is not None:
         return release.remark
-    return gpus.problem or (PassingRemark(pool_updater.NO_GPU) if gpus.is_empty else None)
+    no_gpu = PassingRemark(pool_updater.NO_GPU) if gpus.is_empty else None
+    return gpus.problem or release.refusal or no_gpu

@@ -318,6 +318,24 @@ async def test_an_annotation_that_is_not_valid_is_told_of(rig: Rig) -> None:
     await rig.wait_until(lambda: bool(of_node(rig, "NvmlReleaseRefused")), "an Event")
     assert "such as 15m" in of_node(rig, "NvmlReleaseRefused")[0]["message"]
     assert not is_released(rig)
+    assert "such as 15m" in rig.status()
+    annotate(rig, None)
+    await rig.wait_until(lambda: "such as 15m" not in rig.status(), "the end of the refusal")
+
+
+async def test_the_status_says_why_an_annotation_is_not_carried_out(rig: Rig) -> None:
+    """The plugin stays ready, and offers its GPUs. Pages that anybody reads name no claim."""
+    await rig.start()
+    held = rig.create_claim("gpu-1")
+    assert not (await rig.dra.prepare([held]))[held.uid].error
+    annotate(rig, "15m")
+    refused = "NVML is not released, because 1 prepared claim holds gpu-1"
+    await rig.wait_until(lambda: refused in rig.status(), "the refusal")
+    code, page = rig.process.get("/readyz?verbose")
+    assert (code, refused in page, held.name in page) == (200, True, False)
+    await rig.dra.unprepare([held])
+    await released(rig)
+    assert refused not in rig.status()
 
 
 @pytest.mark.soak

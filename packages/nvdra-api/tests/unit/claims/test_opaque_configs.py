@@ -204,10 +204,12 @@ def test_a_config_that_an_old_scheduler_repeats_applies_once() -> None:
 
 def test_an_error_for_a_kind_of_another_driver_names_the_valid_kinds() -> None:
     wrong = entry(parameters("ComputeDomainChannelConfig", domainID="x"))
+    told = str(refusal([result("a", "gpu-0")], [wrong]))
     assert (
-        "gpu.nvidia.com does not accept ComputeDomainChannelConfig, but GpuConfig, "
-        "MigDeviceConfig, VfioDeviceConfig"
-    ) in str(refusal([result("a", "gpu-0")], [wrong]))
+        "gpu.nvidia.com does not accept ComputeDomainChannelConfig; kinds of gpu.nvidia.com are "
+        "GpuConfig, MigDeviceConfig, VfioDeviceConfig, of resource.nvidia.com/v1beta1"
+    ) in told
+    assert told.count("GpuConfig") == 1
 
 
 def test_an_unknown_field_is_named() -> None:

@@ -38,9 +38,10 @@ def check_unused(claims: Claims) -> None:
         return
     gpus = ", ".join(_claims_by_gpu(claims)) or "GPUs that are not known"
     count = len(claims.held)
+    holders = "1 prepared claim holds" if count == 1 else f"{count} prepared claims hold"
     raise PermanentError(
         Reason.DEVICE_IN_USE,
-        f"NVML is not released, because {count} prepared claims hold {gpus}",
+        f"NVML is not released, because {holders} {gpus}",
         FORCE_REMEDY,
         operator_message="NVML is not released, because these GPUs are in use: "
         + "; ".join(descriptions(claims)),

@@ -98,6 +98,11 @@ class NvmlRelease:
         """What `/readyz` and the command `status` say while NVML is released."""
         return None if self._gate.is_open else PassingRemark(self._description)
 
+    @property
+    def refusal(self) -> PassingRemark | None:
+        """What they say while an annotation of the Node is not carried out; it names no claim."""
+        return PassingRemark(self._refusal) if self._refusal else None
+
     async def run(self) -> None:
         """Carry out the annotation, and resume when the time has passed. Run until cancelled."""
         self._report_metric()
@@ -149,7 +154,9 @@ class NvmlRelease:
             if release is not None and release.is_over(self._now()):
                 await self._resume("its time has passed", self._state.annotation)
             value = self._annotation.value
-            if value is not None and value != self._state.annotation:
+            if value == self._state.annotation:
+                self._refusal, self._blocking_claim = "", None
+            elif value is not None:
                 await self._apply_annotation(value)
 
     async def _apply_annotation(self, value: str) -> None:
