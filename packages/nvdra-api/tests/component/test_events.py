@@ -77,7 +77,7 @@ async def test_events_of_a_component_are_found_by_their_source(
         reports = EventRecorder(api, component, NodeName("node-s"), now=lambda: NOON)
         async with reports.running():
             node = event_recorder.node_reference(NodeName("node-s"))
-            reports.emit([node], "Warning", "Told", f"by {component}")
+            reports.emit((node,), "Warning", "Told", f"by {component}")
     selector = "involvedObject.kind%3DNode%2Csource%3Dnvdra-gpu-plugin"
     found = server.request("GET", f"/api/v1/events?fieldSelector={selector}")["items"]
     assert [event["message"] for event in found] == ["by nvdra-gpu-plugin"]
