@@ -79,7 +79,7 @@ def test_a_pod_has_its_gpu_with_what_the_page_says_to_add(
         if row.is_labelled:
             cluster.kubectl.run("label", "namespace", NAMESPACE, PRIVILEGED)
         for item in row.objects:
-            cluster.kubectl.apply(item)
+            cluster.driver_namespace.apply(item)
         cluster.install(*given)
         status, lines = cluster.helm_test()
         assert status == 0, lines
