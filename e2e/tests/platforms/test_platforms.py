@@ -16,7 +16,6 @@ from nvdra_testing.cluster import workloads
 from nvdra_testing.cluster.installation import GPU_PLUGIN, NAMESPACE, Cluster
 
 PROFILE = "dgx-h100"
-PRIVILEGED = "pod-security.kubernetes.io/enforce=privileged"
 WEBHOOK = (
     "--set=webhook.enabled=true",
     "--set=webhook.tls.mode=self-managed",
@@ -31,15 +30,13 @@ class Row(NamedTuple):
         row: The name of its row on the page; empty: it has no flags.
         objects: What is created in the namespace of the drivers.
         values: A values file.
-        is_labelled: Whether the namespace gets the label of Pod Security.
-        lack: What `helm test` says without those objects and that label; empty: nothing is needed.
+        lack: What `helm test` says without those objects; empty: nothing is needed.
     """
 
     like: str
     row: str = ""
     objects: tuple[dict[str, Any], ...] = ()
     values: dict[str, Any] | None = None
-    is_labelled: bool = False
     lack: str = ""
 
 
@@ -47,7 +44,7 @@ ROWS = (
     Row("gke", "GKE, Container-Optimized OS", (platform_page.QUOTA,), lack="insufficient quota"),
     Row("gke-ubuntu", "GKE, Ubuntu", (platform_page.QUOTA,), lack="insufficient quota"),
     Row("k0s", values=platform_page.MOVED_KUBELET),
-    Row("openshift", is_labelled=True, lack="violates PodSecurity"),
+    Row("openshift"),
 )
 
 
@@ -55,6 +52,7 @@ def test_each_platform_of_the_lab_is_tried() -> None:
     assert {row.like for row in ROWS} == set(filter(None, PLATFORMS))
 
 
+@pytest.mark.timeout(900)  # with the lab and its images
 @pytest.mark.soak("each row takes a lab of its own")
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.like)
 def test_a_pod_has_its_gpu_with_what_the_page_says_to_add(
@@ -76,8 +74,6 @@ def test_a_pod_has_its_gpu_with_what_the_page_says_to_add(
             status, lines = cluster.helm_test()
             assert status == 1
             assert any(row.lack in line for line in lines), lines
-        if row.is_labelled:
-            cluster.kubectl.run("label", "namespace", NAMESPACE, PRIVILEGED)
         for item in row.objects:
             cluster.driver_namespace.apply(item)
         cluster.install(*given)
