@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import IO, Any
 
 from nvdra_lab import subprocesses
-from nvdra_lab.errors import LabError
 from nvdra_lab.kubernetes.runtimes import CTR_IMPORT, CTR_NAMESPACE
 from nvdra_lab.layout import MachineDir
 from nvdra_lab.machines import processes
@@ -29,10 +28,7 @@ class ContainerdStore:
         Raises:
             LabError: It does not run.
         """
-        init = processes.init_pid(folder)
-        if init is None:
-            raise LabError(f"{folder.root.name} does not run; see: lab status")
-        self._argv = (*processes.enter_argv(init), ctr)
+        self._argv = (*processes.argv_inside(folder), ctr)
         self._folder = folder
 
     def import_archive(self, archive: bytes | IO[bytes]) -> None:

@@ -3,7 +3,7 @@
 
 import dataclasses
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -15,7 +15,6 @@ from nvdra_lab.environment import Environment
 from nvdra_lab.errors import LabError
 from nvdra_lab.kubernetes.node import WORKLOAD_IMAGE
 from nvdra_lab.kubernetes.runtimes import PAUSE_IMAGE, RUNTIMES
-from nvdra_lab.layout import MachineDir
 from nvdra_lab.machines import processes
 from nvdra_lab.model import Lab
 from nvdra_lab.progress import Progress
@@ -74,7 +73,8 @@ def load(
     if not runtime.has_linked_layers:
         with progress.step(f"{file.name} into {', '.join(names)}"):
             for name in names:
-                _import_by_command(where.machine(name), runtime.import_image(programs, str(file)))
+                inside = processes.argv_inside(where.machine(name))
+                subprocesses.run([*inside, *runtime.import_image(programs, str(file))])
         return
     first, *others = [
         ContainerdStore(programs["ctr"], where.machine(node.name)) for node in lab.nodes
@@ -92,13 +92,6 @@ def load(
     with progress.step(f"{file.name} into {', '.join(names)}"), ThreadPoolExecutor(2) as threads:
         _import_whole(first, file)
         list(threads.map(add, others))
-
-
-def _import_by_command(folder: MachineDir, argv: Sequence[str]) -> None:
-    init = processes.init_pid(folder)
-    if init is None:
-        raise LabError(f"{folder.root.name} does not run; see: lab status")
-    subprocesses.run([*processes.enter_argv(init), *argv])
 
 
 def _import_whole(store: ContainerdStore, file: Path) -> None:

@@ -12,7 +12,6 @@ from nvdra_lab import model
 from nvdra_lab.artifacts import binaries
 from nvdra_lab.environment import Environment
 from nvdra_lab.kubernetes import control_plane, node, pki
-from nvdra_lab.kubernetes.platforms import PLATFORMS
 from nvdra_lab.layout import CONTROL_PLANE, LabDir, MachineDir
 from nvdra_lab.machines import hardware, machine_spec
 from nvdra_lab.model import Lab, Node
@@ -54,9 +53,7 @@ def write_lab(
         plans.append(node.machine(lab, member, where.machine(member.name), parts))
         files[member.name] = identities.files[member.name] | node.files(lab, member, programs)
     for plan in plans:
-        is_node = plan.name != CONTROL_PLANE
-        overlaid = PLATFORMS[lab.platform].overlaid if is_node else None
-        _write_machine(where, plan, files[plan.name], overlaid and overlaid[1])
+        _write_machine(where, plan, files[plan.name])
 
 
 def machine_environment(environment: Environment, programs: dict[str, str]) -> dict[str, str]:
@@ -87,15 +84,12 @@ def _login(lab: Lab, member: Node, variables: dict[str, str]) -> dict[str, str]:
     return {**found, "PATH": f"{variables['PATH']}:{driver}"}
 
 
-def _write_machine(
-    where: LabDir, plan: machine_spec.Machine, files: dict[str, bytes], overlaid: str | None
-) -> None:
+def _write_machine(where: LabDir, plan: machine_spec.Machine, files: dict[str, bytes]) -> None:
     folder = where.machine(plan.name)
-    for made in (folder.log, folder.var_lib, folder.var_log, folder.run, folder.etc_work):
+    overlays = [step for step in plan.steps if isinstance(step, machine_spec.Overlay)]
+    changed = [Path(path) for step in overlays for path in (step.upper, step.work)]
+    for made in (folder.log, folder.var_lib, folder.var_log, folder.run, *changed):
         made.mkdir(parents=True)
-    if overlaid is not None:
-        (folder.platform / overlaid).mkdir(parents=True)
-        folder.platform_work.mkdir()
     for path, content in files.items():
         _write_private(folder.on_host(path), content)
     folder.plan_file.write_text(machine_spec.encode(plan))

@@ -97,13 +97,15 @@ def _overlaid(platform: Platform, folder: MachineDir) -> tuple[Step, ...]:
     """A directory of the host in which the node can have the driver's root of a platform."""
     if platform.overlaid is None:
         return ()
-    return (Overlay(platform.overlaid[0], str(folder.platform), str(folder.platform_work)),)
+    return (Overlay(platform.overlaid, str(folder.platform), str(folder.platform_work)),)
 
 
 def _driver_root(platform: Platform) -> tuple[Step, ...]:
     if platform.overlaid is None:
         return ()
-    return (Run("driver-root", ("mount", "--bind", model.DRIVER_ROOT, platform.driver_root)),)
+    script = 'mkdir -p "$1" && mount --bind "$0" "$1"'
+    argv = ("sh", "-c", script, model.DRIVER_ROOT, platform.driver_root)
+    return (Run("driver-root", argv),)
 
 
 def kubelet_flags(node: Node, platform: Platform) -> tuple[str, ...]:

@@ -39,15 +39,14 @@ class Platform:
     admission: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
 
     @property
-    def overlaid(self) -> tuple[str, str] | None:
-        """The host's directory in which the driver's root is, and the rest of its path.
+    def overlaid(self) -> str | None:
+        """The host's directory in which the driver's root is.
 
         None if the root is where every lab has it, in a directory of the node's own.
         """
         if self.driver_root == DRIVER_ROOT:
             return None
-        _, top, *rest = PurePosixPath(self.driver_root).parts
-        return f"/{top}", "/".join(rest)
+        return f"/{PurePosixPath(self.driver_root).parts[1]}"
 
 
 LIMITED_PRIORITIES: Mapping[str, Any] = {

@@ -131,6 +131,18 @@ def environment_inside(folder: MachineDir) -> dict[str, str]:
     return {**plan.environment, **plan.login}
 
 
+def argv_inside(folder: MachineDir) -> tuple[str, ...]:
+    """The beginning of a command that runs inside a machine.
+
+    Raises:
+        LabError: The machine does not run.
+    """
+    init = init_pid(folder)
+    if init is None:
+        raise LabError(f"{folder.root.name} does not run; see: lab status")
+    return tuple(enter_argv(init))
+
+
 def enter_argv(init: int) -> list[str]:
     """The command prefix that enters a machine."""
     return ["nsenter", f"--target={init}", "--mount", "--uts", "--net", "--pid", "--cgroup"]

@@ -203,9 +203,9 @@ def test_a_platforms_driver_is_found_there_as_well_once_it_is_installed(platform
     lab = model.plan("lab", 1, 2, "dgx-h100", "1.36.3", {}, platform=platform)
     steps = node.machine(lab, lab.nodes[0], WHERE.machine("node-1"), PARTS).steps
     names = [getattr(step, "name", getattr(step, "target", "")) for step in steps]
-    top, rest = PLATFORMS[platform].overlaid or ("", "")
-    assert names.index(top) < names.index("/var/lib") < names.index("hardware")
+    like = PLATFORMS[platform]
+    assert names.index(like.overlaid) < names.index("/var/lib") < names.index("hardware")
     (bound,) = (step for step in steps if getattr(step, "name", "") == "driver-root")
     assert isinstance(bound, machine_spec.Run)
-    assert bound.argv[-2:] == (model.DRIVER_ROOT, f"{top}/{rest}")
+    assert bound.argv[-2:] == (model.DRIVER_ROOT, like.driver_root)
     assert names.index("hardware") < names.index("driver-root") < names.index("kubelet")
