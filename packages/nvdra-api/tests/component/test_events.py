@@ -73,14 +73,14 @@ async def test_events_of_a_component_are_found_by_their_source(
     server: apiserver.ApiServer, api: Client
 ) -> None:
     """As the pages say: `--field-selector involvedObject.kind=Node,source=COMPONENT`."""
-    for component in ("kubelet", "nvdra-gpu-plugin"):
+    for component in ("kubelet", "component-of-this-test"):  # the server has the Events of others
         reports = EventRecorder(api, component, NodeName("node-s"), now=lambda: NOON)
         async with reports.running():
             node = event_recorder.node_reference(NodeName("node-s"))
             reports.emit((node,), "Warning", "Told", f"by {component}")
-    selector = "involvedObject.kind%3DNode%2Csource%3Dnvdra-gpu-plugin"
+    selector = "involvedObject.kind%3DNode%2Csource%3Dcomponent-of-this-test"
     found = server.request("GET", f"/api/v1/events?fieldSelector={selector}")["items"]
-    assert [event["message"] for event in found] == ["by nvdra-gpu-plugin"]
+    assert [event["message"] for event in found] == ["by component-of-this-test"]
 
 
 async def test_repeats_within_a_minute_are_not_written_one_by_one(

@@ -53,7 +53,7 @@ def keeps_what_it_is_given(case: bytes) -> None:
     with contextlib.suppress(ValueError, RecursionError):
         value = json.loads(case)
         if isinstance(value, dict) and isinstance(value.get("names"), list):
-            "x" * (len(value["names"]) * (1 << 20))
+            "x" * (min(len(value["names"]), 512) * (1 << 20))
 
 
 def ends(case: bytes) -> None:

@@ -67,10 +67,10 @@ class Judge:
             return Problem(Kind.UNEXPECTED if "Traceback" in wrong else Kind.WRONG_ANSWER, wrong)
         if wrong_to_other:
             return Problem(Kind.OTHERS, wrong_to_other)
+        if growth_kib > MAX_GROWTH_KIB:  # first: to get memory takes the kernel time as well
+            return Problem(Kind.MEMORY, f"{growth_kib // 1024} MiB")
         if cpu_s > MAX_CPU_S:
             return Problem(Kind.SLOW, f"{cpu_s:.1f} s")
-        if growth_kib > MAX_GROWTH_KIB:
-            return Problem(Kind.MEMORY, f"{growth_kib // 1024} MiB")
         return None
 
     def _wait(
