@@ -11,6 +11,17 @@ _SYNCED: Final = "packages/nvdra-api/tests/component/test_synced_files.py"
 
 MUTANTS: Final = (
     Mutant(
+        "cdi: the plain directories of libraries are always searched",
+        "packages/nvdra-cdi/src/nvdra_cdi/nvidia/driver_root.py",
+        "    if given or find_libraries(root, _ANY_DRIVER):\n",
+        "    if given:\n",
+        "32-bit libraries take the place of the driver's.",
+        component=(
+            "packages/nvdra-cdi/tests/component/test_nvidia_ctk.py::"
+            "test_libraries_without_a_directory_per_architecture_are_found",
+        ),
+    ),
+    Mutant(
         "cdi files: a spec is not synced",
         f"{_CDI}/files.py",
         "            os.fsync(file.fileno())\n",

@@ -19,6 +19,14 @@ _RELEASE_STATE: Final = f"{_UNIT}/nvml_release/test_release_state.py"
 
 MUTANTS: Final = (
     Mutant(
+        "mps: a daemon's directories are mounted in any driver root",
+        f"{_PLUGIN}/mps/deployment.py",
+        'mps_layout.DRIVER_ROOT if self.has_shell else PurePosixPath("/")',
+        "mps_layout.DRIVER_ROOT",
+        "Where the driver's directory is read-only, no daemon starts.",
+        (f"{_UNIT}/mps/test_deployment.py",),
+    ),
+    Mutant(
         "mig: profiles that look the same are the same",
         "packages/nvdra-api/src/nvdra_runtime/node/nvml_mig.py",
         "            profile_id=int(info.profileId),\n            gpu_instance_slices=",

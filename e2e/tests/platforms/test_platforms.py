@@ -6,16 +6,19 @@ First without what has to be done before the installation: `helm test` names wha
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 import yaml
 from nvdra_lab.kubernetes.platforms import PLATFORMS
 from nvdra_testing import platform_page
-from nvdra_testing.cluster import workloads
+from nvdra_testing.cluster import mps_daemons, workloads
 from nvdra_testing.cluster.installation import GPU_PLUGIN, NAMESPACE, Cluster
 
 PROFILE = "dgx-h100"
+MPS = "--set=global.featureGates.MPSSupport=true"
+MPS_PAIR = Path(__file__).parents[2] / "quickstarts/15-an-mps-pair.yaml"
 WEBHOOK = (
     "--set=webhook.enabled=true",
     "--set=webhook.tls.mode=self-managed",
@@ -40,9 +43,18 @@ class Row(NamedTuple):
     lack: str = ""
 
 
+PRIVILEGED = {
+    "apiVersion": "v1",
+    "kind": "Namespace",
+    "metadata": {
+        "name": NAMESPACE,
+        "labels": {"pod-security.kubernetes.io/enforce": "privileged"},
+    },
+}
 ROWS = (
     Row("gke", "GKE, Container-Optimized OS", (platform_page.QUOTA,), lack="insufficient quota"),
     Row("gke-ubuntu", "GKE, Ubuntu", (platform_page.QUOTA,), lack="insufficient quota"),
+    Row("talos", "Talos 1.13 or later", (PRIVILEGED,), lack="violates PodSecurity"),
     Row("k0s", values=platform_page.MOVED_KUBELET),
     Row("openshift"),
 )
@@ -67,7 +79,8 @@ def test_a_pod_has_its_gpu_with_what_the_page_says_to_add(
     with run_lab(name, PROFILE, GPU_PLUGIN, *flags) as cluster:
         values = tmp_path / "values.yaml"
         values.write_text(yaml.safe_dump(row.values or {}))
-        given = [f"--values={values}", *(platform_page.FLAGS[row.row] if row.row else ()), *WEBHOOK]
+        given = [f"--values={values}", *(platform_page.FLAGS[row.row] if row.row else ())]
+        given += [*WEBHOOK, MPS]
         cluster.kubectl.run("create", "namespace", NAMESPACE)
         if row.lack:
             cluster.start_installation(*given)
@@ -86,3 +99,8 @@ def test_a_pod_has_its_gpu_with_what_the_page_says_to_add(
             seen = workloads.visible_gpus(pods, "p")
             assert len(seen.uuids) == 1
             pods.delete("pod", "p")
+            pods.apply(MPS_PAIR)
+            pods.wait_running("mps-a", "mps-b")
+            for name in ("mps-a", "mps-b"):
+                mps_daemons.wait_log(pods, name, "computing")
+            pods.delete("pod", "mps-a", "mps-b")

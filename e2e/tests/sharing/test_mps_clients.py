@@ -9,7 +9,7 @@ from nvdra_testing.cluster.installation import Cluster
 from nvdra_testing.cluster.kubectl import Kubectl
 
 NODE = "node-1"
-DAEMON_PIPE = "/driver-root/run/nvidia-mps"
+DAEMON_PIPE = "/run/nvidia-mps"
 CHANGES = """
 import errno, os
 

@@ -18,7 +18,7 @@ CONTROL_MINOR = 255
 MODESET_MINOR = 254
 
 NodeKind = Literal["real", "table", "openable"]
-Layout = Literal["debian", "rhel", "cos"]
+Layout = Literal["debian", "rhel", "cos", "talos"]
 
 
 class Frozen(BaseModel):

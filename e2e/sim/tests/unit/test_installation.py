@@ -132,6 +132,7 @@ def test_a_description_that_the_library_cannot_simulate_is_refused_and_leaves_no
         ("debian", f"usr/lib/{os.uname().machine}-linux-gnu", "usr/bin"),
         ("rhel", "usr/lib64", "usr/bin"),
         ("cos", "lib64", "bin"),
+        ("talos", "lib", "bin"),
     ],
 )
 def test_a_layout_moves_libraries_and_programs(

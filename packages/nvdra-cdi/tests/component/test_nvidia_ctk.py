@@ -19,6 +19,7 @@ from nvdra_cdi import codec, files
 from nvdra_cdi.model import Spec
 from nvdra_cdi.nvidia import generator
 from nvdra_cdi.nvidia.options import NEW_IN_1_20, Feature, Gpu, HookName, Naming, Options
+from nvdra_sim.filesystem.driver_root import LIBRARIES
 from nvdra_sim.testing.node_fixtures import MakeNode, SimulatedNode
 from nvdra_testing.hardware import container_toolkit
 
@@ -109,6 +110,18 @@ def test_a_driver_is_found_wherever_it_was_installed(
 ) -> None:
     made = node("t4", layout=layout)
     assert ours(made) == theirs(made)
+
+
+def test_libraries_without_a_directory_per_architecture_are_found(
+    node: MakeNode, theirs: Theirs
+) -> None:
+    """The toolkit has to be given the directory, which must not be one of 32-bit libraries."""
+    made = node("t4", layout="talos")
+    assert ours(made) == theirs(made, f"--library-search-path={made.roots.driver}/lib")
+    both = node("t4")
+    root = both.roots.driver
+    shutil.copytree(root / LIBRARIES["debian"], root / "usr/lib", dirs_exist_ok=True)
+    assert ours(both) == theirs(both)
 
 
 def test_the_rarer_files_of_a_driver_are_found_where_the_toolkit_finds_them(

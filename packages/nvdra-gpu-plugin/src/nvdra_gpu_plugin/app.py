@@ -60,6 +60,7 @@ from nvdra_gpu_plugin.hardware.standby_session import StandbySession
 from nvdra_gpu_plugin.hardware.verification import GpuVerifier
 from nvdra_gpu_plugin.health.health_monitor import HealthMonitor
 from nvdra_gpu_plugin.health.health_report import HealthReport
+from nvdra_gpu_plugin.mps import daemon_arguments
 from nvdra_gpu_plugin.mps.daemons import MpsDaemons
 from nvdra_gpu_plugin.mps.deployment import DaemonSettings
 from nvdra_gpu_plugin.mps.deployment_collector import DeploymentCollector
@@ -368,6 +369,7 @@ def mps_daemon_settings(settings: Settings, gates: FeatureGates) -> DaemonSettin
         limits=settings.mps_limits,
         grace_period_s=settings.mps_daemon_termination_grace_period_seconds,
         driver_root=settings.nvidia_driver_root,
+        has_shell=daemon_arguments.has_shell(settings.container_driver_root),
         has_shm=(settings.container_driver_root / "dev/shm").exists(),
         feature_gates=gates.full_text(),
     )

@@ -5,6 +5,7 @@ import dataclasses
 import ipaddress
 import json
 from collections.abc import Mapping
+from pathlib import PurePosixPath
 from typing import Any
 
 import yaml
@@ -71,6 +72,7 @@ def machine(lab: Lab, node: Node, folder: MachineDir, parts: Parts) -> Machine:
         Start(runtime.name, runtime.start(programs)),
         Run("hardware", hardware),
         *_driver_root(platform),
+        *_read_only(platform),
         WaitSocket(runtime.name, runtime.socket, START_TIMEOUT_S),
         *(Run("images", runtime.import_image(programs, archive)) for archive in parts.archives),
         Run("images", runtime.tag_image(programs, WORKLOAD_IMAGE, WORKLOAD_ALIAS)),
@@ -101,11 +103,30 @@ def _overlaid(platform: Platform, folder: MachineDir) -> tuple[Step, ...]:
 
 
 def _driver_root(platform: Platform) -> tuple[Step, ...]:
+    """The driver's files where the platform has them.
+
+    They are copied into a directory that has files of others, for which mounts have no room.
+    """
     if platform.overlaid is None:
         return ()
-    script = 'mkdir -p "$1" && mount --bind "$0" "$1"'
-    argv = ("sh", "-c", script, model.DRIVER_ROOT, platform.driver_root)
-    return (Run("driver-root", argv),)
+    script = (
+        'if [ -d "$1" ]; then cp -a "$0/." "$1"; else mkdir -p "$1" && mount --bind "$0" "$1"; fi'
+    )
+    root = PurePosixPath(platform.driver_root)
+    return tuple(
+        Run(
+            "driver-root",
+            ("sh", "-c", script, f"{model.DRIVER_ROOT}/{inside}", str(root / there)),
+        )
+        for inside, there in platform.driver_files.items()
+    )
+
+
+def _read_only(platform: Platform) -> tuple[Step, ...]:
+    return tuple(
+        Run("read-only", ("mount", "-o", "remount,bind,ro", directory))
+        for directory in platform.read_only
+    )
 
 
 def kubelet_flags(node: Node, platform: Platform) -> tuple[str, ...]:

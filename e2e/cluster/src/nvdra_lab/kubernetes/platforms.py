@@ -10,12 +10,25 @@ from pathlib import PurePosixPath
 from typing import Any
 
 import yaml
+from nvdra_sim.description import Layout
+from nvdra_sim.filesystem.driver_root import BINARIES, LIBRARIES
 
 from nvdra_lab.model import DRIVER_ROOT
 from nvdra_lab.versions import DEFAULT_RUNTIME
 
 ADMISSION_FILE = "/etc/kubernetes/admission.yaml"
 KUBELET_ROOT = "/var/lib/kubelet"
+WHOLE: Mapping[str, str] = {".": "."}
+"""A driver's root that looks as a distribution's: programs have their C library in it."""
+
+
+def _installed(layout: Layout) -> Mapping[str, str]:
+    """The driver's own files alone. The firmware has the state of the simulation."""
+    return {
+        LIBRARIES["debian"]: LIBRARIES[layout],
+        BINARIES["debian"]: BINARIES[layout],
+        "lib/firmware": "lib/firmware",
+    }
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,6 +39,8 @@ class Platform:
         name: What `--like` takes; empty for none.
         about: What it does otherwise, in a few words.
         driver_root: Where the driver's files are found as well.
+        driver_files: Directories of a lab's driver and where `driver_root` has them.
+        read_only: Directories in which nothing can be written.
         kubelet_root: The directory of the kubelet.
         runtime: The container runtime.
         admission: The settings of the API server's admission plugins, by plugin.
@@ -34,6 +49,8 @@ class Platform:
     name: str = ""
     about: str = ""
     driver_root: str = DRIVER_ROOT
+    driver_files: Mapping[str, str] = dataclasses.field(default_factory=lambda: WHOLE)
+    read_only: tuple[str, ...] = ()
     kubelet_root: str = KUBELET_ROOT
     runtime: str = DEFAULT_RUNTIME
     admission: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
@@ -86,6 +103,7 @@ PLATFORMS: Mapping[str, Platform] = {
             "gke",
             "the driver in /home/kubernetes/bin/nvidia, a quota for priority classes",
             driver_root="/home/kubernetes/bin/nvidia",
+            driver_files=_installed("cos"),
             admission={"ResourceQuota": LIMITED_PRIORITIES},
         ),
         Platform(
@@ -95,6 +113,14 @@ PLATFORMS: Mapping[str, Platform] = {
             admission={"ResourceQuota": LIMITED_PRIORITIES},
         ),
         Platform("k0s", "the kubelet in /var/lib/k0s/kubelet", kubelet_root="/var/lib/k0s/kubelet"),
+        Platform(
+            "talos",
+            "the driver in /usr/local, /usr and /etc read-only, Pod Security baseline",
+            driver_root="/usr/local",  # as a system extension, beside others
+            driver_files=_installed("talos"),
+            read_only=("/usr", "/etc"),
+            admission={"PodSecurity": BASELINE},
+        ),
         Platform("openshift", "CRI-O as the container runtime", runtime="cri-o"),
     )
 }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import pytest
 import yaml
@@ -198,14 +198,20 @@ def test_a_platforms_kubelet_and_admission_are_those_of_the_platform(platform: s
     assert (file in control_plane.files(lab)) == bool(like.admission)
 
 
-@pytest.mark.parametrize("platform", ["gke", "gke-ubuntu"])
+@pytest.mark.parametrize("platform", ["gke", "gke-ubuntu", "talos"])
 def test_a_platforms_driver_is_found_there_as_well_once_it_is_installed(platform: str) -> None:
     lab = model.plan("lab", 1, 2, "dgx-h100", "1.36.3", {}, platform=platform)
     steps = node.machine(lab, lab.nodes[0], WHERE.machine("node-1"), PARTS).steps
     names = [getattr(step, "name", getattr(step, "target", "")) for step in steps]
     like = PLATFORMS[platform]
     assert names.index(like.overlaid) < names.index("/var/lib") < names.index("hardware")
-    (bound,) = (step for step in steps if getattr(step, "name", "") == "driver-root")
-    assert isinstance(bound, machine_spec.Run)
-    assert bound.argv[-2:] == (model.DRIVER_ROOT, like.driver_root)
+    placed = [
+        step.argv[-2:]
+        for step in steps
+        if isinstance(step, machine_spec.Run) and step.name == "driver-root"
+    ]
+    assert placed == [
+        (f"{model.DRIVER_ROOT}/{inside}", str(PurePosixPath(like.driver_root, there)))
+        for inside, there in like.driver_files.items()
+    ]
     assert names.index("hardware") < names.index("driver-root") < names.index("kubelet")

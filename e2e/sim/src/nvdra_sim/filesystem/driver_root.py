@@ -19,8 +19,14 @@ LIBRARIES: dict[Layout, str] = {
     "debian": f"usr/lib/{MULTIARCH}",
     "rhel": "usr/lib64",
     "cos": "lib64",
+    "talos": "lib",  # below /usr/local; siderolabs/extensions, nvidia-pkgs/production/pkg.yaml
 }
-BINARIES: dict[Layout, str] = {"debian": "usr/bin", "rhel": "usr/bin", "cos": "bin"}
+BINARIES: dict[Layout, str] = {
+    "debian": "usr/bin",
+    "rhel": "usr/bin",
+    "cos": "bin",
+    "talos": "bin",
+}
 STATE_FILE = "gsp_nvdra_sim.bin"
 
 

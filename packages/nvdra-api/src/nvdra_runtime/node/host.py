@@ -18,6 +18,8 @@ LIBRARY_DIRS: Final = (
     "lib64",
     "lib/x86_64-linux-gnu",
     "lib/aarch64-linux-gnu",
+    "usr/lib",  # last: where others have libraries of 64 bits, it has those of 32
+    "lib",
 )
 
 PROGRAM_DIRS: Final = ("opt/bin", "usr/bin", "usr/sbin", "bin", "sbin")

@@ -36,6 +36,8 @@ def test_the_boot_id_is_read_from_the_proc_root(tmp_path: Path) -> None:
         "lib64",
         "lib/x86_64-linux-gnu",
         "lib/aarch64-linux-gnu",
+        "usr/lib",
+        "lib",
     ],
 )
 def test_a_library_is_found_where_distributions_put_it(tmp_path: Path, directory: str) -> None:

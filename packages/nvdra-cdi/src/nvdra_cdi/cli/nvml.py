@@ -115,7 +115,7 @@ def open_session(driver_root: str, search: tuple[str, ...] = ()) -> Iterator[Ses
 
 def _library(driver_root: str, search: tuple[str, ...]) -> str:
     root = RootedFiles(driver_root)
-    found = roots.find_libraries(root, _LIBRARY, search)
+    found = roots.find_libraries(root, _LIBRARY, roots.search_paths(root, search))
     if not found:
         where = ", ".join(search) or driver_root
         raise DiscoveryError(f"no {_LIBRARY} below {where}: is the driver installed there?")

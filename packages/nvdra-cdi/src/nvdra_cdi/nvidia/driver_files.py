@@ -94,7 +94,7 @@ def discover(root: RootedFiles, sysfs: RootedFiles, options: Options) -> Driver:
     Raises:
         DiscoveryError: There is no driver, or it does not have the expected version.
     """
-    search = options.library_search_paths
+    search = driver_root.search_paths(root, options.library_search_paths)
     version = driver_root.driver_version(root, options.driver_version, search)
     directories = driver_root.library_directories(root, version, search)
     libraries = _libraries(root, directories, version)

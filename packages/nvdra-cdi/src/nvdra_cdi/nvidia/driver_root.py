@@ -18,6 +18,9 @@ _LIBRARY_DIRECTORIES = (
     "/lib/x86_64-linux-gnu/nvidia/current",
     "/lib/aarch64-linux-gnu/nvidia/current",
 )
+_ANY_DRIVER = "libcuda.so.*.*"
+_PLAIN_DIRECTORIES = ("/usr/lib", "/lib")
+"""Of systems without a directory per architecture; elsewhere they can have 32-bit libraries."""
 
 
 def dev_root(host: RootedFiles, driver_root: str) -> str:
@@ -42,6 +45,18 @@ def resolve_dev_root(host: RootedFiles, driver_root: str, devices: str) -> str:
             because a driver container can have its own device nodes.
     """
     return dev_root(host, driver_root) if devices == "/dev" else devices.removesuffix("/dev") or "/"
+
+
+def search_paths(root: RootedFiles, given: tuple[str, ...]) -> tuple[str, ...]:
+    """The directories to pass to the functions of this module as `search`.
+
+    Args:
+        root: The driver root.
+        given: The configured directories; empty for the default.
+    """
+    if given or find_libraries(root, _ANY_DRIVER):
+        return given
+    return _PLAIN_DIRECTORIES if find_files(root, _PLAIN_DIRECTORIES, _ANY_DRIVER) else ()
 
 
 def find_libraries(root: RootedFiles, pattern: str, search: tuple[str, ...] = ()) -> list[str]:

@@ -37,10 +37,13 @@ CLIENT_SHM: Final = "/dev/shm"  # noqa: S108 - the path that CUDA knows
 DRIVER_ROOT: Final = PurePosixPath("/driver-root")
 """In the daemon's container, as the following ones."""
 DIRECTORY: Final = PurePosixPath("/mps")
-DAEMON_PIPE: Final = DRIVER_ROOT / "run/nvidia-mps"
-"""Not below /tmp: the node may tidy its own, and with the mount point the mount would go. And
+DAEMON_PIPE: Final = "run/nvidia-mps"
+"""As the log, below the root of the driver's programs: the driver root if it has a shell, else that
+of the container, because nothing can be created in a read-only directory of the node.
+
+Not below /tmp: the node may tidy its own, and with the mount point the mount would go. And
 NVIDIA's container toolkit gives /tmp/nvidia-mps of the node to every container."""
-DAEMON_LOG: Final = DRIVER_ROOT / "var/log/nvidia-mps"
+DAEMON_LOG: Final = "var/log/nvidia-mps"
 POD_READY: Final = PurePosixPath("/run/nvidia-mps-ready")
 """Says what `READY` does, of this container's daemon alone: while one pod replaces another, `READY`
 may still be the former one's."""

@@ -14,6 +14,11 @@ _PROGRAM_DIRS: Final = ("usr/bin", "bin", "usr/local/bin")
 _LIBRARY_DIRS: Final = ("lib64", "lib", "usr/lib64", "usr/lib", "usr/lib/x86_64-linux-gnu")
 
 
+def has_shell(driver_root: Path) -> bool:
+    """Whether a driver root is a whole system, in which programs find what they need."""
+    return any((driver_root / each).exists() for each in ("bin/sh", "usr/bin/sh"))
+
+
 @dataclass(frozen=True, slots=True)
 class Daemon:
     """One daemon: the flags of the command, by their names.
@@ -21,8 +26,8 @@ class Daemon:
     Attributes:
         driver_root: The node's driver root. If it has a shell, everything runs inside of it.
         directory: The daemon's directory, with the files of `mps_layout`.
-        pipe_directory: `CUDA_MPS_PIPE_DIRECTORY`, below the driver root.
-        log_directory: `CUDA_MPS_LOG_DIRECTORY`, below the driver root.
+        pipe_directory: `CUDA_MPS_PIPE_DIRECTORY`; below the driver root if that has a shell.
+        log_directory: `CUDA_MPS_LOG_DIRECTORY`, likewise.
         ready_file: Exists while this daemon is ready: what the kubelet's probe reads.
         run: Nothing starts unless the directory names the same.
         thread_percentage: Share of the threads that each client may use; None for all.
@@ -57,8 +62,10 @@ class Daemon:
     @property
     def prefix(self) -> tuple[str, ...]:
         """What runs a program of the driver."""
-        is_root = any((self.driver_root / each).exists() for each in ("bin/sh", "usr/bin/sh"))
-        return ("chroot", str(self.driver_root)) if is_root else ()
+        is_inside = has_shell(self.driver_root) and self.pipe_directory.is_relative_to(
+            self.driver_root
+        )
+        return ("chroot", str(self.driver_root)) if is_inside else ()
 
     def environment(self, given: Mapping[str, str]) -> dict[str, str]:
         """The variables of the driver's programs."""

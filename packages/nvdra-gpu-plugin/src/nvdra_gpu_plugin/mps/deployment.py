@@ -10,7 +10,7 @@ Source: docs/reference/gpu-prepare.md, "MPS".
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Final
 
 from nvdra_api.ids import DeviceUUID, NodeName
@@ -43,7 +43,8 @@ class DaemonSettings:
         grace_period_s: How long a daemon whose pod is deleted may wait for the end of its clients.
         requests: What the scheduler counts for a daemon's container, by resource.
         limits: Its limits. Where it has none, a default of a LimitRange takes its place.
-        has_shm: Whether the driver root has `/dev/shm`, so that programs run inside of it.
+        has_shell: Whether the driver root has a shell, so that programs run inside of it.
+        has_shm: Whether it has `/dev/shm`.
     """
 
     node: NodeName
@@ -57,8 +58,19 @@ class DaemonSettings:
     requests: tuple[tuple[str, str], ...] = ()
     limits: tuple[tuple[str, str], ...] = ()
     driver_root: Path = Path("/")
+    has_shell: bool = True
     has_shm: bool = True
     feature_gates: str = ""
+
+    @property
+    def root(self) -> PurePosixPath:
+        """The root of the driver's programs, as the daemon's container sees it."""
+        return mps_layout.DRIVER_ROOT if self.has_shell else PurePosixPath("/")
+
+    @property
+    def shm(self) -> PurePosixPath:
+        """Where they look for shared memory."""
+        return (self.root if self.has_shm else PurePosixPath("/")) / "dev/shm"
 
 
 def name(daemon_id: str) -> str:
@@ -116,14 +128,13 @@ def _pod(
     limits: Mapping[str, int],
     settings: DaemonSettings,
 ) -> JsonObject:
-    shm = f"{mps_layout.DRIVER_ROOT}/dev/shm" if settings.has_shm else "/dev/shm"  # noqa: S108
     directory = Path(step.directory)
     volumes = {
         "driver-root": (settings.driver_root, mps_layout.DRIVER_ROOT),
         "mps-directory": (directory, mps_layout.DIRECTORY),
-        "mps-shm-directory": (directory / mps_layout.SHM, shm),
-        "mps-pipe-directory": (directory / mps_layout.PIPE, mps_layout.DAEMON_PIPE),
-        "mps-log-directory": (directory / mps_layout.LOG, mps_layout.DAEMON_LOG),
+        "mps-shm-directory": (directory / mps_layout.SHM, settings.shm),
+        "mps-pipe-directory": (directory / mps_layout.PIPE, settings.root / mps_layout.DAEMON_PIPE),
+        "mps-log-directory": (directory / mps_layout.LOG, settings.root / mps_layout.DAEMON_LOG),
     }
     gates = {"FEATURE_GATES": settings.feature_gates} if settings.feature_gates else {}
     environment = {
@@ -195,8 +206,8 @@ def _arguments(
     found = [
         f"--driver-root={mps_layout.DRIVER_ROOT}",
         f"--directory={mps_layout.DIRECTORY}",
-        f"--pipe-directory={mps_layout.DAEMON_PIPE}",
-        f"--log-directory={mps_layout.DAEMON_LOG}",
+        f"--pipe-directory={settings.root / mps_layout.DAEMON_PIPE}",
+        f"--log-directory={settings.root / mps_layout.DAEMON_LOG}",
         f"--ready-file={mps_layout.POD_READY}",
         f"--run={step.run}",
         f"--grace-period={settings.grace_period_s}",

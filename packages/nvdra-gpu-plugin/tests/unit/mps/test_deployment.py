@@ -4,6 +4,7 @@
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from nvdra_api.ids import DeviceName, GpuUUID, NodeName
 from nvdra_gpu_plugin.devices.steps import ShareByMps
 from nvdra_gpu_plugin.mps import deployment
@@ -108,11 +109,37 @@ def test_it_is_that_of_the_reference_driver_but_for_its_command() -> None:
     }
 
 
-def test_shared_memory_is_the_containers_own_where_the_driver_root_has_none() -> None:
-    settings = replace(SETTINGS, has_shm=False, driver_root=Path("/home/kubernetes/bin/nvidia"))
+def mount_paths(settings: DaemonSettings) -> dict[str, str]:
     pod = deployment.manifest(STEP, [UUID], {}, settings)["spec"]["template"]["spec"]
-    mounts = {each["name"]: each["mountPath"] for each in pod["containers"][0]["volumeMounts"]}
-    assert mounts["mps-shm-directory"] == "/dev/shm"
+    (container,) = pod["containers"]
+    paths = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+    for kind in ("pipe", "log"):
+        assert f"--{kind}-directory={paths[f'mps-{kind}-directory']}" in container["args"]
+    return paths
+
+
+@pytest.mark.parametrize("has_shm", [False, True])
+def test_nothing_is_mounted_in_a_driver_root_that_is_no_system(has_shm: bool) -> None:
+    """It can be read-only (Talos), and has nothing of these directories (GKE)."""
+    paths = mount_paths(replace(SETTINGS, has_shell=False, has_shm=has_shm))
+    assert paths == {
+        "driver-root": "/driver-root",
+        "mps-directory": "/mps",
+        "mps-shm-directory": "/dev/shm",
+        "mps-pipe-directory": "/run/nvidia-mps",
+        "mps-log-directory": "/var/log/nvidia-mps",
+    }
+
+
+def test_shared_memory_is_the_containers_own_where_the_driver_root_has_none() -> None:
+    paths = mount_paths(replace(SETTINGS, has_shm=False))
+    assert paths["mps-shm-directory"] == "/dev/shm"
+    assert paths["mps-pipe-directory"] == "/driver-root/run/nvidia-mps"
+
+
+def test_the_driver_root_is_where_the_node_has_it() -> None:
+    settings = replace(SETTINGS, driver_root=Path("/home/kubernetes/bin/nvidia"))
+    pod = deployment.manifest(STEP, [UUID], {}, settings)["spec"]["template"]["spec"]
     assert pod["volumes"][0]["hostPath"]["path"] == "/home/kubernetes/bin/nvidia"
 
 
