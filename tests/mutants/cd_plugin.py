@@ -20,6 +20,17 @@ _DEAD: Final = f"{_COMPONENT}/test_dead_daemons.py"
 
 MUTANTS: Final = (
     Mutant(
+        "standby: the clique of the former process is enough to be ready",
+        "packages/nvdra-cd-plugin/src/nvdra_cd_plugin/status_report.py",
+        "    if not fabric.has_answer and has_no_driver(status.problem):\n",
+        "    if False:\n",
+        "A rollout to a wrong driver root replaces every plugin.",
+        component=(
+            "packages/nvdra-cd-plugin/tests/component/test_rollouts.py::"
+            "test_an_instance_that_does_not_find_the_driver_lets_the_former_one_go_on",
+        ),
+    ),
+    Mutant(
         "daemon: the clique of another boot",
         f"{_PLUGIN}/claims/domain_daemon.py",
         "            if self._records.is_of_this_boot(record):",

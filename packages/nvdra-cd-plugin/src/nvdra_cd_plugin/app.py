@@ -48,6 +48,7 @@ from nvdra_cd_plugin.domains.lookup import DomainLookup
 from nvdra_cd_plugin.fabric.known_clique import KnownClique
 from nvdra_cd_plugin.fabric.monitor import FabricMonitor
 from nvdra_cd_plugin.fabric.nvml_query import FabricPolicy, FabricQuery
+from nvdra_cd_plugin.fabric.standby_check import StandbyCheck
 from nvdra_cd_plugin.membership.domain_spans import DomainSpans
 from nvdra_cd_plugin.membership.label_watch import LabelWatch
 from nvdra_cd_plugin.membership.node_labels import NodeLabels
@@ -72,7 +73,9 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
     program = Program(PROGRAM, __version__, devices="IMEX channels")
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
-        context = await enter(plugin_context.open_context(program, settings, logging, stop))
+        context = await enter(
+            plugin_context.open_context(program, settings, logging, stop, StandbyCheck)
+        )
         if context is None:
             return
         devices = ImexDevices(context.host)

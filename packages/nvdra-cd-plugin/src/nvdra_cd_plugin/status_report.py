@@ -7,6 +7,7 @@ Both use only what is in memory.
 from collections.abc import Mapping
 from typing import Any
 
+from nvdra_api.errors import DriverError, Reason
 from nvdra_api.ids import ClaimUID
 from nvdra_runtime.http.probes import PassingRemark
 
@@ -29,15 +30,25 @@ def rows(
 
 
 def fabric_check(fabric: FabricMonitor) -> str | None:
-    """Why the node cannot be a member of domains; a passing remark where it can."""
+    """Why the node cannot be a member of domains; a passing remark where it can.
+
+    A clique that the former process knew is no sign that this one has found the driver.
+    """
     status = fabric.status
     if status.clique is None:
         return str(status.problem or "NVML has not been queried yet")
+    if not fabric.has_answer and has_no_driver(status.problem):
+        return str(status.problem)
     if status.problem is not None:
         return PassingRemark(f"clique {status.clique or 'none'}, and now: {status.problem}")
     if not status.clique:
         return PassingRemark("no NVLink fabric that spans nodes: workloads start without channels")
     return PassingRemark(f"clique {status.clique}")
+
+
+def has_no_driver(problem: DriverError | None) -> bool:
+    """Whether the last query failed because the driver is not there or does not work."""
+    return problem is not None and problem.reason is Reason.DRIVER_MISMATCH
 
 
 def _row(

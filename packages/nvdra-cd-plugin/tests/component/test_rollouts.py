@@ -4,6 +4,7 @@
 import asyncio
 import signal
 from functools import partial
+from pathlib import Path
 
 import pytest
 from nvdra_testing.node import rollouts
@@ -71,3 +72,25 @@ async def test_an_old_kubelet_knows_the_next_instance_only_after_the_takeover(
     await wait_takeover(rig, second)
     rig.dra = rig.kubelet.plugins[rig.driver]
     await rig.make_daemon_ready(rig.create_domain())
+
+
+async def test_an_instance_that_does_not_find_the_driver_lets_the_former_one_go_on(
+    rig: DomainRig, tmp_path: Path
+) -> None:
+    """The clique that the former one knew is in a file of this boot."""
+    await rig.start()
+    elsewhere = f"--container-driver-root={tmp_path}"
+    second = rollouts.launch_next(rig, f"--namespace={rig.namespace}", elsewhere)
+    await rig.wait_until(
+        lambda: "libnvidia-ml.so.1 is not in the driver root" in second.get("/readyz?verbose")[1],
+        "the reason",
+    )
+    assert second.get("/readyz")[0] == 503
+    await rig.make_daemon_ready(rig.create_domain())
+    # Were the former one to end all the same, the clique alone would not make this one ready.
+    assert await asyncio.to_thread(rig.process.stop) == 0
+    await wait_takeover(rig, second)
+    await rig.wait_until(
+        lambda: "[-]fabric failed: DriverMismatch" in second.get("/readyz?verbose")[1],
+        "the fabric to be unusable",
+    )

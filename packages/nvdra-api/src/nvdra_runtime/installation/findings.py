@@ -187,13 +187,20 @@ def _remedy_of_refusal(namespace: str, owner: str, refused: str) -> str:
 def _of_node(
     plugin: Plugin, node: str, pods: Sequence[JsonObject], slices: Sequence[JsonObject]
 ) -> Finding:
-    name = pods[0]["metadata"]["name"]
+    waiting = [pod for pod in pods if not _is_ready(pod)]
+    name = (waiting or pods)[0]["metadata"]["name"]
     look = (
         f"see why: kubectl -n {plugin.namespace} exec {name} -- {plugin.program} status; "
         f"kubectl -n {plugin.namespace} logs {name}"
     )
-    if not any(_is_ready(pod) for pod in pods):
+    if len(waiting) == len(pods):
         return Finding(text=f"{node}: {plugin.program} is not ready", remedy=look)
+    if waiting:
+        return Finding(
+            text=f"{node}: {plugin.program} is ready, but not {name}, which is to replace it, so "
+            "that the rollout does not go on",
+            remedy=look,
+        )
     if not slices:
         return Finding(
             text=f"{node}: {plugin.program} is ready, but there is no ResourceSlice of "

@@ -91,10 +91,13 @@ def test_what_is_missing_is_said_with_a_command_that_shows_why(
     assert "kubectl -n nvdra-system " in found.remedy
 
 
-def test_while_a_plugin_is_replaced_one_ready_pod_of_the_node_is_enough() -> None:
-    pods = [pod("a", is_ready=False), pod("a")]
-    (found,) = findings.of_plugin(PLUGIN, pods, [resource_slice("a")])
-    assert found.is_good
+def test_a_rollout_that_has_not_ended_is_not_well() -> None:
+    """The test looks again for a minute: one that goes on has ended by then."""
+    newer = pod("a", is_ready=False)
+    newer["metadata"]["name"] = "newer"
+    (found,) = findings.of_plugin(PLUGIN, [pod("a"), newer], [resource_slice("a")])
+    assert "not newer, which is to replace it" in found.text
+    assert "exec newer -- nvdra-gpu-plugin status" in found.remedy
 
 
 @pytest.mark.parametrize(

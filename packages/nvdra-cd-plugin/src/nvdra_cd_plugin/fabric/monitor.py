@@ -62,7 +62,12 @@ class FabricStatus:
 
 
 class FabricMonitor:
-    """Queries the fabric periodically."""
+    """Queries the fabric periodically.
+
+    Attributes:
+        status: What is known.
+        has_answer: Whether a query of this process has succeeded.
+    """
 
     def __init__(
         self,
@@ -84,6 +89,7 @@ class FabricMonitor:
             stop: Set to end the process, if NVML hangs while it is to be released.
         """
         self.status = FabricStatus()
+        self.has_answer = False
         self._query = query
         self._worker = worker
         self._known = known
@@ -157,6 +163,7 @@ class FabricMonitor:
                 rest_s = 0.0
             elif rest_s <= 0:
                 result = await self._run_query()
+                self.has_answer |= isinstance(result, FabricAnswer)
                 await self._set_status(self.status.updated(result))
                 rest_s = INTERVAL_S if isinstance(result, FabricAnswer) else RETRY_INTERVAL_S
             await self._keep_clique()

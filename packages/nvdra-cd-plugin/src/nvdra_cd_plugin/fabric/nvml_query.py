@@ -52,6 +52,24 @@ class FabricAnswer:
     problem: DriverError | None = None
 
 
+def find_library(host: Host) -> Path:
+    """NVML of the node's driver.
+
+    Raises:
+        OSError: It is not there, or that cannot be found out.
+    """
+    return host.find_library(_LIBRARY)
+
+
+def driver_error(error: Exception) -> RetryableError:
+    """What the failure of a query means that no GPU is the cause of."""
+    return RetryableError(
+        Reason.DRIVER_MISMATCH,
+        f"the NVIDIA driver of this node does not work: {error}",
+        "install or repair the NVIDIA driver; the plugin continues as soon as it works",
+    )
+
+
 class FabricQuery:
     """Queries NVML for the node's clique."""
 
@@ -78,7 +96,7 @@ class FabricQuery:
                 `DeviceUnhealthy`: no GPU answers.
         """
         try:
-            library = self._host.find_library(_LIBRARY)
+            library = find_library(self._host)
             self._count_reload(library)
             nvml = Nvml.load(library, self._observe, self._reload_count)
             try:
@@ -86,11 +104,7 @@ class FabricQuery:
             finally:
                 nvml.close()
         except (OSError, NvmlError) as error:
-            raise RetryableError(
-                Reason.DRIVER_MISMATCH,
-                f"the NVIDIA driver of this node does not work: {error}",
-                "install or repair the NVIDIA driver; the plugin continues as soon as it works",
-            ) from error
+            raise driver_error(error) from error
 
     def _query(self, nvml: Nvml) -> FabricAnswer:
         infos: list[GpuFabricInfo] = []
