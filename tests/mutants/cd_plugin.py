@@ -20,6 +20,17 @@ _DEAD: Final = f"{_COMPONENT}/test_dead_daemons.py"
 
 MUTANTS: Final = (
     Mutant(
+        "standby: an instance without the API server is ready",
+        "packages/nvdra-api/src/nvdra_runtime/kubeletplugin/standby.py",
+        '        return f"the kubelet\'s version is not known: {self._version_problem}"\n',
+        '        return PassingRemark(f"the version is not known: {self._version_problem}")\n',
+        "A rollout to a wrong proxy replaces every plugin.",
+        component=(
+            "packages/nvdra-cd-plugin/tests/component/test_rollouts.py::"
+            "test_an_instance_that_does_not_reach_the_api_server_lets_the_former_one_go_on",
+        ),
+    ),
+    Mutant(
         "standby: the clique of the former process is enough to be ready",
         "packages/nvdra-cd-plugin/src/nvdra_cd_plugin/status_report.py",
         "    if not fabric.has_answer and has_no_driver(status.problem):\n",

@@ -38,10 +38,12 @@ class StatusReport:
         self._task_failures = task_failures
 
     def checks(self) -> Mapping[str, probes.Check]:
-        """The readiness checks. A standby replica is ready: it can take over."""
+        """The readiness checks. A standby replica that reads the lease is ready to take over."""
 
         def check_informers() -> str | None:
             if self.lease is not None and not self.lease.is_leader:
+                if self.lease.problem:
+                    return self.lease.problem
                 return probes.PassingRemark(f"stand-by; {self.lease.holder or 'nobody'} leads")
             return self._informers.problem or None
 

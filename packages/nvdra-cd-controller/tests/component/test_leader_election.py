@@ -188,3 +188,31 @@ async def test_a_standby_can_be_stopped(world: DriverInstallation, contending: C
             await wait_until(b.is_ready)
             assert await b.stop() == 0
             assert leads(world, "controller-a")
+
+
+def readiness(controller: ControllerProcess) -> str:
+    """What /readyz says, whether it is well or not; empty while the port is not open."""
+    try:
+        return controller.get("/readyz?verbose")
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.read().decode()
+    except OSError:
+        return ""
+
+
+async def test_a_controller_that_cannot_read_the_lease_is_not_ready_to_take_over(
+    world: DriverInstallation, contending: Contending, tmp_path: Path
+) -> None:
+    """A rollout would replace one that can, and then no controller would work."""
+    async with api_proxy.run_proxy(world.server, tmp_path) as proxy:
+        with contending("controller-a") as a:
+            await wait_until(a.is_ready)
+            with (
+                proxy.inject("(GET|POST|PUT) .*/leases", status=403) as refusal,
+                contending("controller-b", kubeconfig=proxy.kubeconfig) as b,
+            ):
+                await wait_until(lambda: "the lease cannot be acquired" in readiness(b))
+                assert not b.is_ready()
+                refusal.match = "nothing"
+                await wait_until(b.is_ready)

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from nvdra_testing.faults import api_proxy
 from nvdra_testing.node import rollouts
 from nvdra_testing.node.domain_rig import DomainRig, cdi_names
 from nvdra_testing.node.plugin import PluginProcess
@@ -94,3 +95,19 @@ async def test_an_instance_that_does_not_find_the_driver_lets_the_former_one_go_
         lambda: "[-]fabric failed: DriverMismatch" in second.get("/readyz?verbose")[1],
         "the fabric to be unusable",
     )
+
+
+async def test_an_instance_that_does_not_reach_the_api_server_lets_the_former_one_go_on(
+    rig: DomainRig, tmp_path: Path
+) -> None:
+    """However long it waits. A proxy of the namespace or a missing right are such causes."""
+    await rig.start()
+    async with api_proxy.run_proxy(rig.server, tmp_path) as proxy:
+        with proxy.inject("GET .*/nodes/", status=403):
+            flags = (f"--namespace={rig.namespace}", f"--kubeconfig={proxy.kubeconfig}")
+            second = rollouts.launch_next(rig, *flags)
+            await rig.wait_until(lambda: proxy.count("GET .*/nodes/") > 12, "a dozen attempts")
+            status, told = second.get("/readyz?verbose")
+            assert status == 503
+            assert "[-]kubelet failed: the kubelet's version is not known" in told
+        await rollouts.wait_ready(rig, second)

@@ -60,6 +60,7 @@ class LeaderElector:
             its pod at once: that one has ended, or ends when it sees this holder.
         is_leader: Whether this process holds the lease.
         lost: Set when this process has lost the lease and another one may lead.
+        problem: Why the last attempt to acquire the lease has failed; empty if it has not.
     """
 
     def __init__(
@@ -83,6 +84,7 @@ class LeaderElector:
         self.identity = f"{self._predecessors or f'{name}-'}{uuid.uuid4()}"
         self.is_leader = False
         self.lost = asyncio.Event()
+        self.problem = "the lease has not been read yet"
         self._api = api
         self._settings = settings
         self._now = now
@@ -100,11 +102,14 @@ class LeaderElector:
         while not stop.is_set():
             retry_s = self._settings.retry_period_s
             try:
-                if await self._try_acquire_or_renew():
+                is_acquired = await self._try_acquire_or_renew()
+                self.problem = ""
+                if is_acquired:
                     self.is_leader = True
                     LOG.info("Acquired the lease", lease=self._path, identity=self.identity)
                     return True
             except DriverError as error:
+                self.problem = f"the lease cannot be acquired: {error}"
                 LOG.warning("Cannot acquire the lease", lease=self._path, error=str(error))
                 if not isinstance(error, Overloaded):
                     retry_s = min(retry_s, _UNAVAILABLE_RETRY_S)

@@ -59,10 +59,6 @@ the new one within `file_restorer`'s interval of 5 s."""
 _API_RETRY_S: Final = 1.0
 _API_TIMEOUT_S: Final = 5.0
 
-_VERSION_PATIENCE_S: Final = 10.0
-"""How long the instance is not ready because it does not know the kubelet's version. After that it
-is treated as an old kubelet until the version is known."""
-
 _REMINDER_S: Final = 600.0
 """Between two warnings that another instance is still active. A rollout takes seconds; two
 DaemonSets of one driver would look like this."""
@@ -312,9 +308,8 @@ class Standby:
             return PassingRemark(
                 "not registered before it takes over: kubelets before 1.33 register one instance"
             )
-        text = f"the kubelet's version is not known: {self._version_problem}"
-        is_patient = self._clock.monotonic() - self._began < _VERSION_PATIENCE_S
-        return text if is_patient else PassingRemark(text)
+        # However long: a release that does not reach the API server must not replace one that does.
+        return f"the kubelet's version is not known: {self._version_problem}"
 
     @property
     def _can_register(self) -> bool:
