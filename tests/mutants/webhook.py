@@ -10,6 +10,22 @@ _UNIT: Final = "packages/nvdra-webhook/tests/unit"
 
 MUTANTS: Final = (
     Mutant(
+        "webhook: large requests are answered as they come",
+        f"{_WEBHOOK}/serving/connection.py",
+        "        elif len(body) > turns.SMALL_BYTES:\n",
+        "        elif False:\n",
+        "Sixty connections of one pod keep API servers from their answers.",
+        (f"{_UNIT}/serving/test_connection.py",),
+    ),
+    Mutant(
+        "webhook: an address with many large requests is served first",
+        f"{_WEBHOOK}/serving/turns.py",
+        "            self._waiting[address] = jobs  # behind all others\n",
+        "            self._waiting = {address: jobs, **self._waiting}\n",
+        "A large claim waits for all large bodies of a pod.",
+        (f"{_UNIT}/serving/test_turns.py",),
+    ),
+    Mutant(
         "webhook: an object that is being deleted is examined",
         f"{_WEBHOOK}/admission/decision.py",
         "            if new.is_being_deleted:\n",

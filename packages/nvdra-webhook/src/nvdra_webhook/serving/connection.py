@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """One connection: HTTP/1.1 as llhttp parses it, with bounds on what a client may send and when.
 
-A response is computed while its request is received, so that there is no task and no queue. Every
-request that can be told from noise is answered, in the order in which they came; after a request
-that cannot, the connection is closed.
+A response is computed while its request is received, without a task and a queue; that to a large
+request when it is its turn. Every request that can be told from noise is answered, in the order in
+which they came; after a request that cannot, the connection is closed.
 Source: docs/reference/webhook.md, "Request handling".
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -17,7 +18,9 @@ import httptools
 from nvdra_runtime.http.connections import BoundedConnection, Connections
 from nvdra_runtime.telemetry import logs
 
+from nvdra_webhook.serving import turns
 from nvdra_webhook.serving.exchange import HttpRequest, HttpResponse, Respond
+from nvdra_webhook.serving.turns import TakeTurn
 
 LOG: Final = logs.logger(__name__)
 
@@ -37,7 +40,7 @@ class Limits:
     Attributes:
         max_body_bytes: Of one request.
         header_s: From the first byte of a request to the end of its headers.
-        body_s: From there to the end of its body.
+        body_s: From there to the end of its body, and from there to the turn of a large one.
         write_s: How long a client may leave a response unread.
         idle_s: From the TLS handshake to the first request, and between two requests. An API server
             closes a connection that it has not used for 90 s. It must be the first to do so: it
@@ -61,6 +64,7 @@ class Connection(BoundedConnection):
         clock: Callable[[], float],
         on_failure: Callable[[], None],
         connections: "Connections[Connection]",
+        take_turn: TakeTurn,
     ) -> None:
         """Wait for the connection.
 
@@ -70,6 +74,7 @@ class Connection(BoundedConnection):
             clock: Monotonic seconds.
             on_failure: Called for each request that was answered with 500.
             connections: All connections of the server.
+            take_turn: Has large requests answered.
         """
         now = clock()
         super().__init__(now, now + limits.header_s)
@@ -78,6 +83,9 @@ class Connection(BoundedConnection):
         self._clock = clock
         self._on_failure = on_failure
         self._connections = connections
+        self._take_turn = take_turn
+        self._waiting: deque[tuple[HttpRequest, bool]] = deque()
+        """Requests that wait for a turn, and those behind them; with whether to keep alive."""
         self._parser = httptools.HttpRequestParser(self)
         self._is_closing = False
         self._is_draining = False
@@ -93,6 +101,7 @@ class Connection(BoundedConnection):
         """The connection has ended."""
         del exc
         self.transport = None
+        self._waiting.clear()
         self._connections.discard(self)
 
     def data_received(self, data: bytes) -> None:
@@ -108,8 +117,13 @@ class Connection(BoundedConnection):
             self._refuse(HTTPStatus.INTERNAL_SERVER_ERROR, _INTERNAL)
         except httptools.HttpParserError as error:
             self._refuse(HTTPStatus.BAD_REQUEST, f"the request is not HTTP/1.1: {error}")
-        if self._received != self.held_bytes:
-            self._connections.hold(self, self._received)
+        self._hold()
+
+    def _hold(self) -> None:
+        """Count the bytes of the requests that are not answered."""
+        held = self._received + sum(len(request.body) for request, _ in self._waiting)
+        if held != self.held_bytes:
+            self._connections.hold(self, held)
 
     def eof_received(self) -> None:
         """The client sends no more; what it has sent completely is answered already."""
@@ -120,12 +134,13 @@ class Connection(BoundedConnection):
             self.transport.pause_reading()
             self._is_paused = True
             self.is_idle = False
-            self.deadline = self._clock() + self._limits.write_s
+            if not self._waiting:
+                self.deadline = self._clock() + self._limits.write_s
 
     def resume_writing(self) -> None:
         """The client has read."""
         self._is_paused = False
-        if self.transport is not None and not self._is_closing:
+        if self.transport is not None and not self._is_closing and not self._waiting:
             self.transport.resume_reading()
             self._wait_for_request()
 
@@ -135,6 +150,9 @@ class Connection(BoundedConnection):
             return
         if self.is_idle or self._is_closing or self.transport.get_write_buffer_size():
             self.transport.abort()
+        elif self._waiting:
+            text = "too many large requests are before this one"
+            self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, text)
         else:
             self._refuse(HTTPStatus.REQUEST_TIMEOUT, "the request did not arrive in time")
 
@@ -153,6 +171,8 @@ class Connection(BoundedConnection):
 
     def on_message_begin(self) -> None:
         """The first byte of a request."""
+        if self._waiting:
+            return  # its time begins when it can be read on
         self.is_idle = False
         self.since = self._clock()
         self.deadline = self.since + self._limits.header_s
@@ -176,7 +196,8 @@ class Connection(BoundedConnection):
 
     def on_headers_complete(self) -> None:
         """The body begins."""
-        self.deadline = self._clock() + self._limits.body_s
+        if not self._waiting:
+            self.deadline = self._clock() + self._limits.body_s
         if self._announced > self._limits.max_body_bytes:
             self._refuse_body()
         elif self._expects_continue and not self._is_closing:
@@ -191,21 +212,59 @@ class Connection(BoundedConnection):
             self._add(body)
 
     def on_message_complete(self) -> None:
-        """The request is complete: answer it."""
+        """The request is complete: answer it, or have it wait for its turn."""
         if self._is_closing:
             return
         method = self._parser.get_method().decode("latin-1")
-        keep = self._parser.should_keep_alive() and not self._is_draining
+        keep = self._parser.should_keep_alive()
         path, _, query = self._target.decode("latin-1").partition("?")
         body = b"".join(self._body)
         content_type = self._content_type.decode("latin-1")
         self._reset()
+        request = HttpRequest(method, path, query, content_type, body)
+        if self._waiting:
+            self._waiting.append((request, keep))
+        elif len(body) > turns.SMALL_BYTES:
+            self._wait_for_turn(request, keep=keep)
+        else:
+            self._answer(request, keep=keep)
+
+    def _wait_for_turn(self, request: HttpRequest, *, keep: bool) -> None:
+        """Read nothing more until a large request is answered."""
+        self._waiting.appendleft((request, keep))
+        self.deadline = self._clock() + self._limits.body_s
+        if self.transport is not None:
+            self.transport.pause_reading()
+            peer = self.transport.get_extra_info("peername")
+            self._take_turn(str(peer[0]) if peer else "", self._answer_waiting)
+
+    def _answer_waiting(self) -> None:
+        """It is the turn of the large request; those behind it follow until the next large one."""
+        is_turn = True
+        while self._waiting and not self._is_closing:
+            request, keep = self._waiting.popleft()
+            if not is_turn and len(request.body) > turns.SMALL_BYTES:
+                self._wait_for_turn(request, keep=keep)
+                break
+            self._answer(request, keep=keep)
+            is_turn = False
+        self._hold()
+        if self.transport is None or self._is_closing or self._waiting or self._is_paused:
+            return
+        if self._received or self._target:  # of the next request a part has come
+            self.is_idle = False
+            self.since = self._clock()
+            self.deadline = self.since + self._limits.body_s
+        self.transport.resume_reading()
+
+    def _answer(self, request: HttpRequest, *, keep: bool) -> None:
+        keep = keep and not self._is_draining
         try:
-            response = self._respond(HttpRequest(method, path, query, content_type, body))
+            response = self._respond(request)
         except Exception as error:  # noqa: BLE001 - a bug is answered, and costs nobody else one
             self._fail(error)
             response = HttpResponse.of_text(HTTPStatus.INTERNAL_SERVER_ERROR, _INTERNAL)
-        self._send(response, keep=keep, with_body=method != "HEAD")
+        self._send(response, keep=keep, with_body=request.method != "HEAD")
         if keep and not self._is_paused:
             self._wait_for_request()
 
@@ -257,6 +316,7 @@ class Connection(BoundedConnection):
         """Answer what cannot be read on, and close."""
         if not self._is_closing:
             self._reset()
+            self._waiting.clear()
             self._send(HttpResponse.of_text(status, text), keep=False, with_body=True)
 
     def _send(self, response: HttpResponse, *, keep: bool, with_body: bool) -> None:

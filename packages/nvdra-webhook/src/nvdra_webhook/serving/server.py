@@ -18,6 +18,7 @@ from nvdra_runtime.telemetry import logs
 
 from nvdra_webhook.serving.connection import Connection, Limits
 from nvdra_webhook.serving.exchange import Respond
+from nvdra_webhook.serving.turns import Turns
 
 LOG: Final = logs.logger(__name__)
 
@@ -59,8 +60,10 @@ async def serve(
         "https", MAX_CONNECTIONS, MAX_BYTES, on_dropped
     )
 
+    turns = Turns(asyncio.get_running_loop())
+
     def connection() -> Connection:
-        return Connection(respond, limits, clock, on_failure, connections)
+        return Connection(respond, limits, clock, on_failure, connections, turns.take)
 
     try:
         async with acceptor.accept(host or None, port, connection, connections, context) as bound:

@@ -4,6 +4,7 @@
 import asyncio
 import json
 import tracemalloc
+from collections.abc import Callable
 from typing import Any
 
 import httptools
@@ -67,6 +68,8 @@ class Client:
     ) -> None:
         self.now = 0.0
         self.failures = 0
+        self.turns: list[Callable[[], None]] = []
+        self.takes_turns = True
         self.wire = Wire()
         metrics = WebhookMetrics()
         endpoints = Endpoints(FeatureGates(), ClusterNames, {}, metrics, lambda: self.now)
@@ -76,6 +79,7 @@ class Client:
             lambda: self.now,
             self._failed,
             some_connections() if connections is None else connections,
+            lambda _address, job: self.turns.append(job),
         )
         self.connection.connection_made(self.wire)
 
@@ -85,6 +89,8 @@ class Client:
     def send(self, data: bytes) -> list[tuple[int, bytes]]:
         """Send, and return the responses so far; all of them must be complete."""
         self.connection.data_received(data)
+        while self.turns and self.takes_turns:
+            self.turns.pop(0)()
         return responses(self.wire.sent)
 
 
@@ -352,3 +358,45 @@ def test_a_review_is_answered_however_much_waits() -> None:
     assert [status for status, _ in answers] == [200]
     assert sum(client.connection.held_bytes for client in slow) <= MAX_BYTES
     assert honest.connection.held_bytes == 0
+
+
+LARGE = post(b"x" * 20_000)
+
+
+def test_a_large_request_waits_for_its_turn_and_those_behind_it_follow() -> None:
+    client = Client()
+    client.takes_turns = False
+    assert client.send(LARGE + post(GOOD) + LARGE + post(b"{}")[:40]) == []
+    assert not client.wire.reads
+    assert client.connection.held_bytes >= 40_000 + len(GOOD)
+    client.turns.pop(0)()
+    assert [status for status, _ in responses(client.wire.sent)] == [400, 200]
+    assert not client.wire.reads
+    client.turns.pop(0)()
+    assert [status for status, _ in responses(client.wire.sent)] == [400, 200, 400]
+    assert client.wire.reads
+    assert client.send(post(b"{}")[40:])[3][0] == 400
+    assert (client.turns, client.connection.held_bytes) == ([], 0)
+
+
+def test_a_large_request_whose_turn_does_not_come_in_time_is_told_so() -> None:
+    client = Client()
+    client.takes_turns = False
+    client.send(LARGE)
+    client.now = client.connection.deadline
+    client.connection.end_of_time()
+    ((status, text),) = responses(client.wire.sent)
+    assert (status, text) == (503, b"too many large requests are before this one\n")
+    client.turns.pop(0)()
+    assert len(responses(client.wire.sent)) == 1
+
+
+def test_large_requests_that_wait_are_counted_with_those_that_arrive() -> None:
+    connections = some_connections()
+    clients = [Client(connections=connections) for _ in range(9)]
+    for client in clients:
+        client.takes_turns = False
+        connections.add(client.connection)
+        client.send(LARGE)
+    assert sum(client.connection.held_bytes for client in clients) <= MAX_BYTES
+    assert responses(clients[0].wire.sent)[0][0] == 503
