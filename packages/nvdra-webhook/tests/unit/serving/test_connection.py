@@ -394,7 +394,8 @@ def test_a_large_request_whose_turn_does_not_come_in_time_is_told_so() -> None:
 def test_large_requests_that_wait_are_counted_with_those_that_arrive() -> None:
     connections = some_connections()
     clients = [Client(connections=connections) for _ in range(9)]
-    for client in clients:
+    for now, client in enumerate(clients):
+        client.now = now
         client.takes_turns = False
         connections.add(client.connection)
         client.send(LARGE)
