@@ -13,7 +13,6 @@ import json
 import math
 import os
 import socket
-import urllib.parse
 import urllib.request
 import weakref
 from collections.abc import Callable, Iterator
@@ -24,7 +23,7 @@ import aiohttp
 import yaml
 from nvdra_api.errors import Reason, RetryableError
 
-from nvdra_runtime.kube import kubernetes_package
+from nvdra_runtime.kube import kubernetes_package, proxy
 
 JSON: Final = "application/json"
 YAML: Final = "application/yaml"
@@ -218,7 +217,9 @@ async def _load_configuration(settings: KubeSettings) -> Any:
         )
     else:
         kubernetes_package.load_incluster_config(client_configuration=configuration)
-    configuration.proxy = configuration.proxy or _find_proxy(configuration.host)
+    # aiohttp's `trust_env` would read ~/.netrc in a thread for every request.
+    proxies = urllib.request.getproxies_environment()
+    configuration.proxy = configuration.proxy or proxy.find(configuration.host, proxies)
     return configuration
 
 
@@ -237,17 +238,6 @@ def _tls_identity(configuration: Any) -> tuple[object, ...]:
         configuration.proxy,
         *(Path(file).read_bytes() if file else b"" for file in files),
     )
-
-
-def _find_proxy(host: str) -> str | None:
-    """The proxy that HTTPS_PROXY and NO_PROXY configure for this host.
-
-    aiohttp's `trust_env` would read ~/.netrc in a thread for every request.
-    """
-    url = urllib.parse.urlsplit(host)
-    if urllib.request.proxy_bypass(url.netloc):
-        return None
-    return urllib.request.getproxies().get(url.scheme)
 
 
 def _create_transport(
