@@ -5,6 +5,7 @@ The hook runs on the host, where paths of this image do not exist.
 """
 
 import filecmp
+import os
 from pathlib import Path
 from typing import Final
 
@@ -43,8 +44,16 @@ def restore(configured: str, plugin_dir: Path, bundled: Path = BUNDLED) -> None:
     """Install the hook again if it was removed.
 
     Raises:
-        OSError: It cannot be installed.
+        OSError: It cannot be installed, or cannot be run where it is.
     """
-    if not configured and not (plugin_dir / _NAME).is_file():
+    if configured:
+        return
+    if not (plugin_dir / _NAME).is_file():
         plugin_dir.mkdir(mode=0o750, parents=True, exist_ok=True)
         install(configured, plugin_dir, bundled)
+    if os.statvfs(plugin_dir).f_flag & os.ST_NOEXEC:
+        raise PermissionError(
+            f"{plugin_dir} is mounted noexec, so that no container with devices would start: "
+            "mount the kubelet's directory without noexec, or copy nvidia-cdi-hook to another "
+            "directory of the nodes and set global.nvidiaCDIHookPath (--nvidia-cdi-hook-path)"
+        )

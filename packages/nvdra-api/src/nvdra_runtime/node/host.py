@@ -71,6 +71,12 @@ class Host:
             found = resolve_in_root(self.driver_root, Path(directory, name))
             if found is not None and found.is_file():
                 return found
+        if self.driver_root.is_symlink() and not self.driver_root.exists():
+            raise FileNotFoundError(
+                f"the driver root {self.driver_root} is a link to {self.driver_root.readlink()}, "
+                "which is a path of the node and not of this container: set the chart's "
+                "global.nvidiaDriverRoot to it, or make the link a relative one"
+            )
         raise FileNotFoundError(
             f"{name} is not in the driver root {self.driver_root}, nor in its directories "
             f"{', '.join(directories)}; check that the driver is installed, and that its directory "

@@ -98,6 +98,17 @@ def test_what_is_not_there_is_told_with_where_it_was_looked_for(tmp_path: Path) 
         assert part in str(caught.value)
 
 
+def test_a_root_that_is_a_link_of_the_node_is_told_with_where_it_leads(tmp_path: Path) -> None:
+    link(tmp_path / "current", "/opt/nvidia/580")
+    with pytest.raises(FileNotFoundError) as caught:
+        Host(driver_root=tmp_path / "current").find_library(LIBRARY)
+    assert "is a link to /opt/nvidia/580" in str(caught.value)
+    library = make(tmp_path / "580/lib64" / LIBRARY)
+    (tmp_path / "current").unlink()
+    link(tmp_path / "current", "580")
+    assert Host(driver_root=tmp_path / "current").find_library(LIBRARY).samefile(library)
+
+
 def test_a_program_is_found_in_the_first_directory_that_has_it(tmp_path: Path) -> None:
     host = Host(driver_root=tmp_path)
     with pytest.raises(FileNotFoundError, match="nvidia-smi is not in the driver root"):
