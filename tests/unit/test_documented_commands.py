@@ -67,6 +67,25 @@ def test_an_upgrade_has_the_defaults_of_the_chart_that_it_goes_to() -> None:
     assert [command for command in upgrades if "--reuse-values" in command] == []
 
 
+def helm(verb: str) -> list[str]:
+    """Each call of `helm VERB`, on one line."""
+    lines = "\n".join(commands()).replace("\\\n", " ").splitlines()
+    return [line for line in lines if line.lstrip().startswith(f"helm {verb} ")]
+
+
+@pytest.mark.parametrize("verb", ["install", "upgrade", "rollback"])
+def test_what_follows_a_change_of_the_release_meets_the_new_plugins(verb: str) -> None:
+    """A claim is made for the slices of its moment, and refused by the plugin of its moment."""
+    assert helm(verb)
+    assert [line for line in helm(verb) if "--wait" not in line.split()] == []
+
+
+def test_manifests_are_rendered_for_a_release_of_kubernetes() -> None:
+    """Without a cluster helm takes that of its own libraries, which the chart may refuse."""
+    assert helm("template")
+    assert [line for line in helm("template") if "--kube-version" not in line.split()] == []
+
+
 def test_there_are_commands_to_look_at() -> None:
     assert len(READMES) == 10
     assert len(PAGES) > 15
