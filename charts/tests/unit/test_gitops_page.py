@@ -46,7 +46,7 @@ def printed(helm: str, script: str) -> str:
 
 
 def images(node: Any) -> Iterator[str]:
-    """Each `image` of a container, and each image that a program is told."""
+    """Each `image` of a container, and each image in a variable of a program."""
     if isinstance(node, dict):
         yield from (node[key] for key in ("image", "value") if key in node)
         for value in node.values():
