@@ -573,6 +573,14 @@ _CLAIMS: Final = (
         (f"{_UNIT}/claims/test_kubelet_checkpoint.py",),
     ),
     Mutant(
+        "configs: a gate that was enabled just now is asked for again",
+        f"{_RUNTIME}/claims/opaque_configs.py",
+        '(if it was enabled just now, wait "\n',
+        '(wait "\n',
+        "A user asks the administrator for what they have done a second ago.",
+        (f"{_UNIT}/claims/test_opaque_configs.py",),
+    ),
+    Mutant(
         "configs: an earlier config wins",
         f"{_RUNTIME}/claims/opaque_configs.py",
         "key=lambda item: (item[0], item[1].index))][::-1]",

@@ -4,7 +4,6 @@
 Names to fill in are written in capitals, as in `POD`.
 """
 
-import re
 import shlex
 import subprocess
 from collections.abc import Iterator
@@ -54,17 +53,47 @@ def unquoted(command: str) -> Iterator[str]:
 FORWARDING = [command for command in commands() if "&" in list(unquoted(command))]
 
 
-def test_a_source_of_events_that_a_command_names_is_a_component() -> None:
-    text = "\n".join(commands())
-    sources = set(re.findall(r"--field-selector \S*\bsource=(\S+)", text))
-    assert sources
-    assert sources <= {path.name for path in ROOT.glob("packages/*")}
+def test_events_of_a_node_are_shown_of_every_component() -> None:
+    """What keeps one plugin from being ready may be told by the other alone."""
+    shown = [each for each in lines() if "involvedObject.kind=Node" in each]
+    assert shown
+    assert [command for command in shown if "source=" in command] == []
+
+
+def test_an_object_of_the_chart_is_found_under_another_name_of_the_release() -> None:
+    """`kubectl port-forward` alone takes no selector for it."""
+    named = [each for each in lines() if "nvdra-nvdra-" in each]
+    assert named
+    assert [command for command in named if " port-forward " not in command] == []
 
 
 def test_an_upgrade_has_the_defaults_of_the_chart_that_it_goes_to() -> None:
     upgrades = [command for command in commands() if "helm upgrade" in command]
     assert len(upgrades) > 10
     assert [command for command in upgrades if "--reuse-values" in command] == []
+
+
+def lines() -> list[str]:
+    """The lines of all commands; one that is continued is one line."""
+    return "\n".join(commands()).replace("\\\n", " ").splitlines()
+
+
+def helm(verb: str) -> list[str]:
+    """Each call of `helm VERB`."""
+    return [line for line in lines() if line.lstrip().startswith(f"helm {verb} ")]
+
+
+@pytest.mark.parametrize("verb", ["install", "upgrade", "rollback"])
+def test_what_follows_a_change_of_the_release_meets_the_new_plugins(verb: str) -> None:
+    """A claim is made for the slices of its moment, and refused by the plugin of its moment."""
+    assert helm(verb)
+    assert [line for line in helm(verb) if "--wait" not in line.split()] == []
+
+
+def test_manifests_are_rendered_for_a_release_of_kubernetes() -> None:
+    """Without a cluster helm takes that of its own libraries, which the chart may refuse."""
+    assert helm("template")
+    assert [line for line in helm("template") if "--kube-version" not in line.split()] == []
 
 
 def test_there_are_commands_to_look_at() -> None:

@@ -4,6 +4,7 @@
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -14,6 +15,8 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 GENERATED = document_configuration.pages()
 TASKS = [DOCS / "first-claim.md", *sorted((DOCS / "tasks").glob("*.md"))]
+FIRST_PAGES = ("requirements.md", "platforms.md", "gitops.md", "versions.md", "faq.md")
+"""What a reader asks for before anything is installed."""
 LINKED = sorted({*DOCS.rglob("*.md"), *(ROOT / source for source in site_pages.OUTSIDE)})
 
 
@@ -43,6 +46,31 @@ def test_every_quickstart_is_shown_on_a_page_of_tasks_or_named_there() -> None:
     assert files - shown == {"6-a-gpu-that-no-node-has.yaml"}, "manifest 6 is told in words"
     workloads = {path.name for path in ROOT.glob("e2e/workloads/*.yaml")}
     assert set(re.findall(r'--8<-- "e2e/workloads/([^"]+)"', text)) == workloads
+
+
+@pytest.mark.parametrize(
+    "manifest", sorted(ROOT.glob("e2e/[qw]*/*.yaml")), ids=lambda path: str(path.name)
+)
+def test_a_manifest_runs_on_nodes_with_the_usual_taint(manifest: Path) -> None:
+    pods = list(_pod_specs(list(yaml.safe_load_all(manifest.read_text()))))
+    assert pods
+    usual = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
+    assert [spec for spec in pods if usual not in spec.get("tolerations", [])] == []
+
+
+def test_a_reader_of_the_readme_finds_every_page_of_the_users() -> None:
+    """By its table, or from a page of docs/ that is in it."""
+    readme = _linked(ROOT / "README.md")
+    pages = set(DOCS.glob("*.md"))
+    reached = readme.union(*(_linked(page) for page in readme & pages))
+    assert sorted(pages - reached) == []
+    assert {DOCS / name for name in FIRST_PAGES} <= readme
+
+
+def test_every_page_of_the_users_is_linked_from_another_one() -> None:
+    pages = set(DOCS.glob("*.md"))
+    links = set().union(*(_linked(page) - {page} for page in DOCS.rglob("*.md")))
+    assert sorted(pages - links - {DOCS / "index.md"}) == []
 
 
 def test_every_page_has_its_place() -> None:
@@ -92,6 +120,25 @@ def test_long_code_breaks_after_separators_and_short_code_and_blocks_do_not() ->
     )
     kept = "<code>--node-name</code><pre><code><span>a.very.long.line.of.code</span></code></pre>"
     assert site_pages.breakable(kept) == kept
+
+
+def _linked(page: Path) -> set[Path]:
+    """The files that a page links to."""
+    text = site_pages.BLOCK.sub("", page.read_text())
+    found = (link[3].partition("#")[0] for link in site_pages.LINK.finditer(text))
+    return {(page.parent / target).resolve() for target in found if target}
+
+
+def _pod_specs(node: object) -> Iterator[dict[str, Any]]:
+    """Each specification of a pod, also of one that a Deployment or a Job makes."""
+    if isinstance(node, dict):
+        if "containers" in node:
+            yield node
+        for value in node.values():
+            yield from _pod_specs(value)
+    elif isinstance(node, list):
+        for item in node:
+            yield from _pod_specs(item)
 
 
 def navigation() -> Iterator[str]:

@@ -191,6 +191,30 @@ def test_the_notes_say_that_helm_leaves_plugins_out_where_nodes_may_be_without(
     assert "`helm --wait` leaves out as many pods" in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("gates", "shares", "is_told"),
+    [
+        ("ConsumableShares=true,global.featureGates.MPSSupport=true", "memory", True),
+        ("AllAlpha=true", "4", True),
+        ("AllAlpha=true,global.featureGates.MPSSupport=false", "4", False),
+        ("ConsumableShares=true", "memory", False),
+        ("AllAlpha=true", "disabled", False),
+    ],
+)
+def test_the_notes_say_that_devices_with_shares_have_no_mps(
+    installed: Cluster, gates: str, shares: str, is_told: bool
+) -> None:
+    chart = str(installed.charts / "nvdra")
+    where = ("-n", "nvdra-system", "--dry-run=server", "--reuse-values")
+    flags = (
+        f"--set=global.featureGates.{gates}",
+        f"--set-string=nvdra-gpu-plugin.kubeletPlugin.consumableShares={shares}",
+    )
+    done = installed.helm("upgrade", "nvdra", chart, *where, *flags)
+    assert done.returncode == 0, done.stderr
+    assert (f"(kubeletPlugin.consumableShares={shares})" in done.stdout) == is_told
+
+
 def test_an_upgrade_with_the_same_values_does_not_change_the_daemonset(
     installed: Cluster,
 ) -> None:

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The device classes that users name in their claims."""
 
+import re
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+import yaml
+from nvdra_testing.charts import CHARTS
 
 Render = Callable[..., dict[str, dict[str, Any]]]
 
@@ -20,6 +23,21 @@ def test_each_class_selects_one_kind_of_device(render: Render) -> None:
             "device.driver == 'gpu.nvidia.com' && "
             f"device.attributes['gpu.nvidia.com'].type == '{kind}'"
         )
+
+
+def test_the_quota_of_the_questions_has_a_line_for_each_class_that_gives_gpus(
+    render: Render,
+) -> None:
+    page = (CHARTS.parent / "docs/faq.md").read_text()
+    (block,) = re.findall(
+        r"^```yaml\n(.*?kind: ResourceQuota.*?)^```$", page, re.DOTALL | re.MULTILINE
+    )
+    limited = yaml.safe_load(block)["spec"]["hard"]
+    given = {"deviceClasses": {"migExtendedResources": ["1g.10gb"]}}
+    classes = set(render("nvdra-gpu-plugin", given)["DeviceClass"])
+    without_devices = {"vfio.gpu.nvidia.com"}
+    suffix = ".deviceclass.resource.k8s.io/devices"
+    assert set(limited) == {f"{name}{suffix}" for name in classes - without_devices}
 
 
 def test_v1_is_used_if_it_is_served(render: Render) -> None:

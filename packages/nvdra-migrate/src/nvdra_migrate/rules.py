@@ -19,6 +19,15 @@ GPU, CD, CONTROLLER = "nvdra-gpu-plugin", "nvdra-cd-plugin", "nvdra-cd-controlle
 COMPONENTS: Final = (GPU, CD, CONTROLLER)
 
 _ADDRESS: Final = re.compile(r"(0\.0\.0\.0|\[::\])?:[1-9][0-9]{0,4}")
+_OF_VENDORS: Final = (
+    "registry.k8s.io/",
+    "nvcr.io/nvidia/",
+    "ghcr.io/nvidia/",
+    "docker.io/nvidia/",
+)
+"""Beginnings of registries from which the reference is pulled, and to which no user can push."""
+_MAX_VERBOSITY: Final = 9
+"""The reference's klog knows more; here, and in the chart's schema, it is the highest."""
 _REFERENCE_LABEL: Final = "-component"
 _SHORT: Final = {GPU: "gpu-plugin", CD: "cd-plugin", CONTROLLER: "controller"}
 
@@ -112,6 +121,18 @@ def count(place: str) -> Rule:
     return rule
 
 
+def verbosity(place: str) -> Rule:
+    """A verbosity of the log."""
+
+    def rule(path: str, value: Any, _: Values) -> list[Outcome]:
+        if re.fullmatch(r"[0-9]{1,9}", str(value)) and int(value) > _MAX_VERBOSITY:
+            remark = f"{_MAX_VERBOSITY} is the highest here, and writes everything"
+            return [carried(path, {place: _MAX_VERBOSITY}, remark)]
+        return [carried(path, {place: value})]
+
+    return rule
+
+
 def names(key: str) -> Rule:
     """A name of objects: the reference has one, each component here needs its own."""
 
@@ -170,12 +191,14 @@ def _accounts(values: Values) -> dict[str, str]:
 def repository(path: str, value: Any, _: Values) -> Iterable[Outcome]:
     """The reference has one image, nvdra one for each program."""
     registry = str(value).rpartition("/")[0].removesuffix("/dra-driver-nvidia")
+    has_host = any(sign in registry.partition("/")[0] for sign in ".:")
+    is_own = has_host and not f"{registry}/".startswith(_OF_VENDORS)
     return [
         not_carried(
             path,
             "it names the reference driver's image; nvdra has one for each program",
             f"copy the five images of nvdra to a registry and set global.imageRegistry, for "
-            f"instance to {registry or 'registry.example.com'}",
+            f"instance to {registry if is_own else 'registry.example.com'}",
         )
     ]
 

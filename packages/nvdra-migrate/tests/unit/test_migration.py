@@ -116,6 +116,33 @@ def test_a_value_is_carried_to_its_place(path: str, value: Any, settings: dict[s
 
 
 @pytest.mark.parametrize(
+    ("value", "here"), [(10, 9), ("10", 9), (9, 9), ("9", "9"), (0, 0), ("debug", "debug")]
+)
+def test_a_verbosity_beyond_the_highest_is_the_highest(value: object, here: object) -> None:
+    result = migrate(nested("logVerbosity", value))
+    assert result.values == {"global": {"logVerbosity": here}}
+    assert result.is_complete
+
+
+@pytest.mark.parametrize(
+    ("repository", "proposal"),
+    [
+        ("registry.k8s.io/dra-driver-nvidia/gpu", "registry.example.com"),
+        ("nvcr.io/nvidia/k8s-dra-driver-gpu", "registry.example.com"),
+        ("ghcr.io/nvidia/k8s-dra-driver-gpu", "registry.example.com"),
+        ("nvidia/k8s-dra-driver-gpu", "registry.example.com"),
+        ("gpu", "registry.example.com"),
+        ("registry.team.internal/dra-driver-nvidia/gpu", "registry.team.internal"),
+        ("registry.team.internal:5000/mirror/gpu", "registry.team.internal:5000/mirror"),
+        ("ghcr.io/team/gpu", "ghcr.io/team"),
+    ],
+)
+def test_a_registry_is_proposed_to_which_the_user_may_push(repository: str, proposal: str) -> None:
+    (outcome,) = migrate(nested("image.repository", repository)).outcomes
+    assert outcome.remedy.endswith(f"for instance to {proposal}")
+
+
+@pytest.mark.parametrize(
     ("path", "value", "reason"),
     [
         ("image.tag", "v0.5.0", "a version of the reference driver"),

@@ -36,6 +36,11 @@ gate DRAExtendedResource: on by default from 1.36, alpha (off) in 1.34 and 1.35.
 {{- else }}
 is then not available; pods use claims of the device class gpu.nvidia.com.
 {{- end }}
+{{- if and (include "nvdra-gpu-plugin.shares" .) (include "nvdra-gpu-plugin.isAlphaOn" (dict "gates" (.Values.global.featureGates | default dict) "name" "MPSSupport")) }}
+
+WARNING: claims that ask for MPS are refused with InvalidConfig, because each device has shares
+(kubeletPlugin.consumableShares={{ include "nvdra-gpu-plugin.shares" . }}). For MPS, set it to disabled.
+{{- end }}
 {{- with .Values.deviceClasses.migExtendedResources }}
 
 With the same gate, pods get a MIG device without a claim by the resources

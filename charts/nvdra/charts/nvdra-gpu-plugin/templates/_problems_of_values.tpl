@@ -27,11 +27,22 @@
 {{- toJson $names -}}
 {{- end -}}
 
-{{- define "nvdra-gpu-plugin.shareProblems" -}}
+{{/* Whether an alpha gate is on: by its name, or by AllAlpha if it has no entry of its own. */}}
+{{- define "nvdra-gpu-plugin.isAlphaOn" -}}
+{{- if get .gates .name | default (and (get .gates "AllAlpha") (not (hasKey .gates .name))) }}true{{ end -}}
+{{- end -}}
+
+{{/* How devices are shared; empty if each is for one claim. */}}
+{{- define "nvdra-gpu-plugin.shares" -}}
 {{- $shares := .Values.kubeletPlugin.consumableShares | default "disabled" | toString -}}
+{{- if ne $shares "disabled" }}{{ $shares }}{{ end -}}
+{{- end -}}
+
+{{- define "nvdra-gpu-plugin.shareProblems" -}}
+{{- $shares := include "nvdra-gpu-plugin.shares" . -}}
 {{- $gates := .Values.global.featureGates | default dict -}}
 {{- $problems := list -}}
-{{- if and (not (has $shares (list "" "disabled"))) (not (get $gates "ConsumableShares" | default (and (get $gates "AllAlpha") (not (hasKey $gates "ConsumableShares"))))) -}}
+{{- if and $shares (not (include "nvdra-gpu-plugin.isAlphaOn" (dict "gates" $gates "name" "ConsumableShares"))) -}}
 {{- $problems = append $problems (printf "kubeletPlugin.consumableShares=%s needs the feature gate: global.featureGates.ConsumableShares=true" $shares) -}}
 {{- end -}}
 {{- toJson $problems -}}

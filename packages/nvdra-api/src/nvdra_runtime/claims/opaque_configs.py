@@ -229,7 +229,10 @@ def _error(claim: ResourceClaim, problems: Sequence[Problem]) -> PermanentError:
         else "correct the config, which may be that of the DeviceClass, and create the claim anew"
     )
     if only_gates:
-        remedy = f"ask the administrator to enable the feature gate, or {remedy}"
+        remedy = (
+            "ask the administrator to enable the feature gate (if it was enabled just now, wait "
+            f"until the plugin of this node is replaced: the pod is tried again), or {remedy}"
+        )
     return PermanentError(
         Reason.FEATURE_GATE_DISABLED if only_gates else Reason.INVALID_CONFIG,
         f"claim {claim.ref} cannot be configured: {texts}",

@@ -300,6 +300,9 @@ EXPLANATIONS: Final[Mapping[Reason, Explanation]] = MappingProxyType(
             remedy=(
                 "Administrator: enable the gate (`global.featureGates` in the chart's values), or "
                 "the gate of Kubernetes that the Event names.",
+                "If it was enabled just now: wait until the rollout has replaced the plugin of "
+                "the node (`helm upgrade --wait` does). The kubelet tries the pod again within 90 "
+                "seconds.",
                 "User: remove the part of the config that needs it.",
             ),
             alert="None.",

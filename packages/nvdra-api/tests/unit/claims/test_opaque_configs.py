@@ -246,6 +246,7 @@ def test_an_error_names_every_problem() -> None:
 def test_a_disabled_gate_has_its_own_reason() -> None:
     error = refusal([result("a", "gpu-0")], [entry(slicing("Long"))], gates=FeatureGates())
     assert error.reason is Reason.FEATURE_GATE_DISABLED
+    assert "if it was enabled just now, wait" in error.remedy
     assert error.facts["field"] == f"{AT}[0].opaque.parameters.sharing.strategy"
 
 
@@ -373,6 +374,7 @@ def test_an_error_says_what_may_be_meant_and_where_to_correct_it() -> None:
     error = refusal(results, config)
     assert 'unknown field "sharng"; did you mean "sharing"?' in error.message
     assert error.remedy.endswith("and create the claim anew")
+    assert "wait" not in error.remedy
     document = claim(results, config).model_dump(by_alias=True, mode="json", exclude_none=True)
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "v", "controller": True}
     document["metadata"]["ownerReferences"] = [owner]
