@@ -12,6 +12,22 @@ _COMPONENT: Final = "packages/nvdra-api/tests/component"
 
 _TASKS: Final = (
     Mutant(
+        "host: a directory without execution is good enough for the hook",
+        f"{_RUNTIME}/kubeletplugin/cdi_hook.py",
+        "    if os.statvfs(plugin_dir).f_flag & os.ST_NOEXEC:\n",
+        "    if False:\n",
+        "The plugin is ready, and no container with a device starts.",
+        component=(f"{_COMPONENT}/test_cdi_hook.py",),
+    ),
+    Mutant(
+        "proxy: networks in NO_PROXY are names",
+        f"{_RUNTIME}/kube/proxy.py",
+        "        network = ipaddress.ip_network(entry, strict=False)\n",
+        "        network = ipaddress.ip_network('0.0.0.0/32')\n",
+        "What is for the API server goes to the proxy.",
+        (f"{_UNIT}/kube/test_proxy.py",),
+    ),
+    Mutant(
         "tasks: a failure ends the process",
         f"{_RUNTIME}/process/background_tasks.py",
         "            if name in ENDS_PROCESS:\n                raise\n",

@@ -55,14 +55,6 @@ MUTANTS: Final = (
         (_MIGRATION,),
     ),
     Mutant(
-        "migration: a verbosity that the chart refuses is carried",
-        f"{_MIGRATE}/rules.py",
-        "and int(value) > _MAX_VERBOSITY:",
-        "and int(value) > 10 * _MAX_VERBOSITY:",
-        "The values that the command has written cannot be installed.",
-        (_MIGRATION,),
-    ),
-    Mutant(
         "migration: a gate without its feature is carried in silence",
         f"{_MIGRATE}/rules.py",
         "    if is_on and name in gates.UNAVAILABLE_FEATURES:",

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from nvdra_runtime.telemetry import logs
 from nvdra_testing import yaml_documents
 from nvdra_testing.charts import folder
 
@@ -206,8 +205,6 @@ def test_an_unknown_global_value_is_rejected_with_the_valid_ones(
         ({"global": {"featureGates": {"DynamicMIG": "false"}}}, "/global/featureGates/DynamicMIG"),
         ({"global": {"logVerbosity": "debug"}}, "/global/logVerbosity"),
         ({"global": {"logVerbosity": -1}}, "/global/logVerbosity"),
-        ({"global": {"logVerbosity": logs.MAX_VERBOSITY + 1}}, "/global/logVerbosity"),
-        ({"global": {"logVerbosity": str(logs.MAX_VERBOSITY + 1)}}, "/global/logVerbosity"),
         ({"global": {"loggingFormat": "klog"}}, "/global/loggingFormat"),
         ({"global": {"nvidiaDriverRoot": "run/nvidia"}}, "/global/nvidiaDriverRoot"),
         ({"global": {"nvidiaDriverRoot": ""}}, "/global/nvidiaDriverRoot"),

@@ -166,7 +166,7 @@ _OWN: Final[Mapping[str, tuple[Any, Rule] | tuple[Any, Rule, str]]] = {
     "serviceAccount.annotations": ({}, rules.copied(*_each("serviceAccount.annotations"))),
     "serviceAccount.name": ("", rules.account),
     "featureGates": ({}, rules.feature_gates),
-    "logVerbosity": ("4", rules.verbosity("global.logVerbosity")),
+    "logVerbosity": ("4", rules.copied("global.logVerbosity")),
     "maskNvidiaDriverParams": (
         False,
         rules.absent(

@@ -26,8 +26,6 @@ _OF_VENDORS: Final = (
     "docker.io/nvidia/",
 )
 """Beginnings of registries from which the reference is pulled, and to which no user can push."""
-_MAX_VERBOSITY: Final = 9
-"""The reference's klog knows more; here, and in the chart's schema, it is the highest."""
 _REFERENCE_LABEL: Final = "-component"
 _SHORT: Final = {GPU: "gpu-plugin", CD: "cd-plugin", CONTROLLER: "controller"}
 
@@ -117,18 +115,6 @@ def count(place: str) -> Rule:
                 path, f"{value!r} is no number of at least 1", f"set {place} to such a number"
             )
         ]
-
-    return rule
-
-
-def verbosity(place: str) -> Rule:
-    """A verbosity of the log."""
-
-    def rule(path: str, value: Any, _: Values) -> list[Outcome]:
-        if re.fullmatch(r"[0-9]{1,9}", str(value)) and int(value) > _MAX_VERBOSITY:
-            remark = f"{_MAX_VERBOSITY} is the highest here, and writes everything"
-            return [carried(path, {place: _MAX_VERBOSITY}, remark)]
-        return [carried(path, {place: value})]
 
     return rule
 

@@ -116,15 +116,6 @@ def test_a_value_is_carried_to_its_place(path: str, value: Any, settings: dict[s
 
 
 @pytest.mark.parametrize(
-    ("value", "here"), [(10, 9), ("10", 9), (9, 9), ("9", "9"), (0, 0), ("debug", "debug")]
-)
-def test_a_verbosity_beyond_the_highest_is_the_highest(value: object, here: object) -> None:
-    result = migrate(nested("logVerbosity", value))
-    assert result.values == {"global": {"logVerbosity": here}}
-    assert result.is_complete
-
-
-@pytest.mark.parametrize(
     ("repository", "proposal"),
     [
         ("registry.k8s.io/dra-driver-nvidia/gpu", "registry.example.com"),
