@@ -15,6 +15,14 @@ _TEXT: Final = "packages/nvdra-migrate/tests/unit/test_values_text.py"
 
 MUTANTS: Final = (
     Mutant(
+        "migration: every unknown name is compared with all that are known",
+        f"{_MIGRATE}/near_names.py",
+        "        self._left -= 1\n",
+        "",
+        "A file of a stranger keeps the command busy for minutes.",
+        (_MIGRATION,),
+    ),
+    Mutant(
         "migration: a value that was not carried does not count",
         f"{_MIGRATE}/migration.py",
         "all(each.status is not Status.NOT_CARRIED for each in self.outcomes)",

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """From a values file of the reference's chart to one of the chart nvdra. Pure."""
 
-import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from nvdra_migrate.near_names import NearNames
 from nvdra_migrate.outcomes import Outcome, Status, not_carried, unneeded
 from nvdra_migrate.reference_values import REFERENCE_VALUES, ReferenceValue
 from nvdra_migrate.rules import Values
@@ -36,7 +36,12 @@ def migrate(values: Values, around: Iterable[Outcome] = ()) -> Migration:
         values: Values of the reference's chart. They need not be complete.
         around: What became of what was around them in their file.
     """
-    own = (outcome for path, value in _found(values) for outcome in _outcomes(path, value, values))
+    near = NearNames(REFERENCE_VALUES)
+    own = (
+        outcome
+        for path, value in _found(values)
+        for outcome in _outcomes(path, value, values, near)
+    )
     outcomes = (*around, *own)
     carried: dict[str, Any] = {}
     for outcome in outcomes:
@@ -56,14 +61,14 @@ def _found(values: Values, prefix: str = "") -> Iterator[tuple[str, Any]]:
             yield path, value
 
 
-def _outcomes(path: str, value: Any, values: Values) -> Iterable[Outcome]:
+def _outcomes(path: str, value: Any, values: Values, near: NearNames) -> Iterable[Outcome]:
     known = REFERENCE_VALUES.get(path)
     if known is not None:
         return _of_known(path, value, known, values)
     if any(each.startswith(f"{path}.") for each in REFERENCE_VALUES):
         return [not_carried(path, f"{value!r} is no map of values", f"leave out {path}")]
-    near = difflib.get_close_matches(path, REFERENCE_VALUES, n=1)
-    remedy = f"did you mean {near[0]}?" if near else "leave it out: it has had no effect"
+    nearest = near.nearest(path)
+    remedy = f"did you mean {nearest}?" if nearest else "leave it out: it has had no effect"
     return [not_carried(path, "the reference's chart has no such value", remedy)]
 
 

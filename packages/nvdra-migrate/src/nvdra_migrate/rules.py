@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rules: what becomes of a value, given where it was. Pure."""
 
-import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping, Set
 from typing import Any, Final
 
 from nvdra_api import gates
 
+from nvdra_migrate.near_names import NearNames
 from nvdra_migrate.outcomes import Outcome, carried, not_carried, unneeded
 
 Values = Mapping[str, Any]
@@ -189,18 +189,21 @@ def repository(path: str, value: Any, _: Values) -> Iterable[Outcome]:
     ]
 
 
+_GATES: Final = tuple(sorted([*map(str, gates.KNOWN_FEATURES), *gates.AGGREGATES]))
+
+
 def feature_gates(path: str, value: Any, _: Values) -> Iterable[Outcome]:
     """Each gate by itself."""
     if not isinstance(value, Mapping):
         return [not_carried(path, "it is no map of gates", "set global.featureGates")]
-    return [_gate(f"{path}.{name}", name, on) for name, on in value.items()]
+    near = NearNames(_GATES)
+    return [_gate(f"{path}.{name}", name, on, near) for name, on in value.items()]
 
 
-def _gate(path: str, name: str, on: Any) -> Outcome:
-    known = [*map(str, gates.KNOWN_FEATURES), *gates.AGGREGATES]
-    if name not in known:
-        near = difflib.get_close_matches(name, known, n=1)
-        remedy = f"did you mean {near[0]}?" if near else f"the gates are {', '.join(sorted(known))}"
+def _gate(path: str, name: str, on: Any, near: NearNames) -> Outcome:
+    if name not in _GATES:
+        nearest = near.nearest(name)
+        remedy = f"did you mean {nearest}?" if nearest else f"the gates are {', '.join(_GATES)}"
         return not_carried(path, "neither driver has this feature gate", remedy)
     if on not in (True, False, "true", "false"):
         return not_carried(
