@@ -253,3 +253,19 @@ def test_a_pod_whose_claims_kubernetes_forgets_by_turns_is_not_our_matter() -> N
     waited = wait(pod.forgotten[0], pod.deleted)
     assert not verdict.judge(waited, verdict.forgotten_claims(pod)).problem
     assert verdict.judge(waited, []).problem.startswith("nothing kept it")
+
+
+def test_a_deleted_pod_whose_claim_was_named_again_by_hand_waited_for_kubernetes() -> None:
+    history = History(pods={"p": PodHistory("p", 0.0)})
+    pod = history.pods["p"]
+    history.take_pod("MODIFIED", status_of("a", "b"))
+    assert pod.names_all
+    history.take_pod("MODIFIED", status_of("a"))
+    assert (pod.names_all, pod.named) == (False, {"a": "p-a", "b": "p-b"})
+    assert not verdict.forgotten_claims(pod)
+    pod.deleted = pod.forgotten[0]
+    pod.was_named_again = pod.deleted + 300
+    waited = wait(pod.deleted, pod.was_named_again)
+    assert not verdict.judge(waited, verdict.forgotten_claims(pod)).problem
+    history.take_pod("MODIFIED", status_of("a", "b"))
+    assert pod.names_all

@@ -59,7 +59,9 @@ class Run:
 class PodHistory:
     """One pod from its creation until it was gone.
 
-    `forgotten` has the moments at which the pod's status no longer named a claim that it had named.
+    `forgotten` has the moments at which the pod's status no longer named a claim that it had named;
+    `names_all` says whether it names all of them now. `named` has those that it has named, and
+    `was_named_again` when all were written into the status for a pod that did not end.
     """
 
     name: str
@@ -72,6 +74,9 @@ class PodHistory:
     told: list[Told] = field(default_factory=list)
     claims: dict[str, str] = field(default_factory=dict)
     forgotten: list[float] = field(default_factory=list)
+    named: dict[str, str] = field(default_factory=dict)
+    names_all: bool = True
+    was_named_again: float | None = None
 
     @property
     def is_running(self) -> bool:
@@ -148,6 +153,8 @@ class History:
             }
             if named and not found.claims.keys() <= named.keys():
                 found.forgotten.append(now)
+            found.named.update(named)
+            found.names_all = found.named.keys() <= named.keys()
             found.claims.update(named)
             for each in pod["spec"].get("resourceClaims") or ():
                 if each.get("resourceClaimName"):

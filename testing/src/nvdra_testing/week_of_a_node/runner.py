@@ -345,8 +345,33 @@ class _WeekRun:
 
     def _look_after_pods(self) -> None:
         self._delete_due()
+        self._name_forgotten_claims()
         if self.plan.is_hurried:
             self._hurry()
+
+    def _name_forgotten_claims(self) -> None:
+        """Do what docs/failures.md says of a deleted pod whose status has lost a claim's name."""
+        now = time.monotonic()
+        with self.history.lock:
+            lost = [
+                (pod.name, dict(pod.named))
+                for pod in self.history.pods.values()
+                if pod.gone is None
+                and pod.deleted is not None
+                and now - pod.deleted > verdict.FORGOTTEN_S
+                and not pod.names_all
+            ]
+        for name, claims in lost:
+            path = f"/api/v1/namespaces/{self.space.namespace}/pods/{name}/status"
+            statuses = [
+                {"name": each, "resourceClaimName": claim} for each, claim in sorted(claims.items())
+            ]
+            try:
+                self.client.request("PATCH", path, {"status": {"resourceClaimStatuses": statuses}})
+                self.history.pods[name].was_named_again = time.monotonic()
+            except ApiError as error:
+                if error.status not in (CONFLICT, NOT_FOUND):
+                    raise
 
     def _hurry(self) -> None:
         """Change pods that wait on a node: their kubelet tries again at once."""

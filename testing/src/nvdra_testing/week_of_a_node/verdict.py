@@ -39,6 +39,9 @@ FORCED_S: Final = GRACE_S + 15.0
 
 FORGOTTEN_OFTEN: Final = 20
 """A pod whose status forgot a claim as often does not start any more."""
+FORGOTTEN_S: Final = 20.0
+"""A pod that is deleted while its status forgets a claim may never end: the kubelet does not
+unprepare its claims until the status names all of them. Kubernetes issue 139772."""
 
 SILENCE: Final = "(silence)"
 """The reason of causes during which nobody can say anything, such as a node without power."""
@@ -246,9 +249,13 @@ def forgotten_claims(pod: PodHistory) -> list[Cause]:
 
     The kubelet then waits for the claim that is not named, for ever. Kubernetes issue 138407.
     """
-    if len(pod.forgotten) < FORGOTTEN_OFTEN:
+    if not pod.forgotten:
         return []
-    last = max(each for each in (pod.forgotten[-1], pod.deleted) if each is not None)
+    if len(pod.forgotten) < FORGOTTEN_OFTEN and pod.was_named_again is None:
+        return []
+    last = max(
+        each for each in (pod.forgotten[-1], pod.deleted, pod.was_named_again) if each is not None
+    )
     return [
         Cause(
             "claims that Kubernetes forgets by turns",
