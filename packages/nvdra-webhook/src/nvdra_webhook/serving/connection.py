@@ -232,6 +232,7 @@ class Connection(BoundedConnection):
     def _wait_for_turn(self, request: HttpRequest, *, keep: bool) -> None:
         """Read nothing more until a large request is answered."""
         self._waiting.appendleft((request, keep))
+        self.is_idle = False  # also behind a request that was answered just now
         self.deadline = self._clock() + self._limits.body_s
         if self.transport is not None:
             self.transport.pause_reading()

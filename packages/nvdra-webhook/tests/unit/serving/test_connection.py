@@ -372,6 +372,7 @@ def test_a_large_request_waits_for_its_turn_and_those_behind_it_follow() -> None
     client.turns.pop(0)()
     assert [status for status, _ in responses(client.wire.sent)] == [400, 200]
     assert not client.wire.reads
+    assert not client.connection.is_idle
     client.turns.pop(0)()
     assert [status for status, _ in responses(client.wire.sent)] == [400, 200, 400]
     assert client.wire.reads
