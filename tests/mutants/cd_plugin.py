@@ -33,7 +33,7 @@ MUTANTS: Final = (
     Mutant(
         "standby: the clique of the former process is enough to be ready",
         "packages/nvdra-cd-plugin/src/nvdra_cd_plugin/status_report.py",
-        "    if not fabric.has_answer and has_no_driver(status.problem):\n",
+        "    if not fabric.has_answer and _has_no_driver(status.problem):\n",
         "    if False:\n",
         "A rollout to a wrong driver root replaces every plugin.",
         component=(

@@ -37,7 +37,7 @@ def fabric_check(fabric: FabricMonitor) -> str | None:
     status = fabric.status
     if status.clique is None:
         return str(status.problem or "NVML has not been queried yet")
-    if not fabric.has_answer and has_no_driver(status.problem):
+    if not fabric.has_answer and _has_no_driver(status.problem):
         return str(status.problem)
     if status.problem is not None:
         return PassingRemark(f"clique {status.clique or 'none'}, and now: {status.problem}")
@@ -46,7 +46,7 @@ def fabric_check(fabric: FabricMonitor) -> str | None:
     return PassingRemark(f"clique {status.clique}")
 
 
-def has_no_driver(problem: DriverError | None) -> bool:
+def _has_no_driver(problem: DriverError | None) -> bool:
     """Whether the last query failed because the driver is not there or does not work."""
     return problem is not None and problem.reason is Reason.DRIVER_MISMATCH
 

@@ -249,9 +249,8 @@ def forgotten_claims(pod: PodHistory) -> list[Cause]:
 
     The kubelet then waits for the claim that is not named, for ever. Kubernetes issue 138407.
     """
-    if not pod.forgotten:
-        return []
-    if len(pod.forgotten) < FORGOTTEN_OFTEN and pod.was_named_again is None:
+    is_for_ever = len(pod.forgotten) >= FORGOTTEN_OFTEN or pod.was_named_again is not None
+    if not pod.forgotten or not is_for_ever:
         return []
     last = max(
         each for each in (pod.forgotten[-1], pod.deleted, pod.was_named_again) if each is not None
