@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Manifests that are rendered without a cluster and applied by other tools than helm."""
 
+import os
 import re
+import shlex
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +11,7 @@ from typing import Any
 
 import pytest
 from nvdra_testing import yaml_documents
-from nvdra_testing.charts import FROM_REGISTRY, REGISTRY, folder
+from nvdra_testing.charts import FROM_REGISTRY, folder
 
 Cluster = Any  # conftest.Cluster; a conftest cannot be imported
 
@@ -84,12 +86,20 @@ def test_without_tests_no_pod_and_no_rights_of_one_are_rendered(cluster: Cluster
 
 
 def test_the_documented_list_has_every_image(cluster: Cluster) -> None:
-    page = (Path(__file__).parents[3] / "docs" / "gitops.md").read_text()
-    (pattern,) = re.findall(r"grep -oE '([^']+)' \| sort -u", page)
-    text = rendered(cluster, "--skip-tests", *OTHER).replace(REGISTRY, "registry.example.com")
-    done = subprocess.run(["grep", "-oE", pattern], input=text, capture_output=True, text=True)
-    listed = {line.rpartition("/")[2].partition(":")[0] for line in done.stdout.splitlines()}
-    assert listed == {
+    page = (folder("nvdra").parents[1] / "docs" / "gitops.md").read_text()
+    (command,) = re.findall(r"```sh\n(helm template [^`]+sort -u)\n```", page)
+    with_all = command.replace("--skip-tests", shlex.join(("--skip-tests", *OTHER[1:])))
+    programs = f"{Path(cluster.helm_program).parent}:{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", with_all],
+        cwd=folder("nvdra").parents[1],
+        env={**os.environ, "PATH": programs},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    listed = {line.removeprefix("registry.example.com/") for line in done.stdout.splitlines()}
+    assert {image.partition(":")[0] for image in listed} == {
         "nvdra-gpu-plugin",
         "nvdra-cd-plugin",
         "nvdra-cd-controller",
