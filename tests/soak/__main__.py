@@ -30,7 +30,13 @@ from tests.soak.ledger import DIRTY, Result
 from tests.soak.parts import Part
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-KEPT = ("tests/soak/results.jsonl", "tests/steady/durations.json")
+KEPT = (
+    "tests/soak/results.jsonl",
+    *(
+        f"tests/steady/{name}"
+        for name in ("results.jsonl", "durations.json", "former_failures.txt")
+    ),
+)
 """What soaks write themselves changes nothing that they test."""
 
 

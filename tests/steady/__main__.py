@@ -7,7 +7,8 @@ make steady STATUS=1                 # what has run and what is left
 python -m tests.steady packages/     # only files whose paths contain one of the words
 python -m tests.steady --again WORD  # forget the results of such files, and run them again
 
-A result counts until its test file changes. A test that is red is added to former_failures.txt.
+Each unit adds a line to tests/steady/results.jsonl, to be committed. It counts until its test file
+changes. A test that is red is added to former_failures.txt.
 """
 
 import argparse
@@ -69,9 +70,9 @@ def main(argv: Sequence[str]) -> int:
     if not given.status:
         _run(units, given.minutes, given.lanes, given.busy, former)
     found = state()
-    records.RESULTS.parent.mkdir(parents=True, exist_ok=True)
-    (records.RESULTS.parent / "table.md").write_text(report.text(found))
-    (records.RESULTS.parent / "table.json").write_text(json.dumps(found, indent=1) + "\n")
+    records.LOGS.mkdir(parents=True, exist_ok=True)
+    (records.LOGS / "table.md").write_text(report.text(found))
+    (records.LOGS / "table.json").write_text(json.dumps(found, indent=1) + "\n")
     print(json.dumps(found, indent=1) if given.json else report.text(found))
     return 1 if found["red"] else 0
 
@@ -95,7 +96,7 @@ def _run(
         text=True,
         check=True,
     ).stdout.strip()
-    records.RESULTS.parent.mkdir(parents=True, exist_ok=True)
+    records.LOGS.mkdir(parents=True, exist_ok=True)
     deadline = time.monotonic() + (minutes * 60 if minutes else float("inf"))
     running = Runner(units, commit, deadline=deadline, lanes=lanes)
     left = {(each.path, each.round): each for each in units}
@@ -108,7 +109,7 @@ def _run(
         expected = report.hours(plan.expected_s(left.values(), lanes))
         mark = "✗" if result.red else "✓"
         print(
-            f"{mark} {unit.path} round {unit.round}: {sum(result.tests.values())} passed in "
+            f"{mark} {unit.path} round {unit.round}: {result.tests - len(result.red)} passed in "
             f"{result.seconds:.0f} s, load {result.load}; {len(left)} units, {expected} left",
             flush=True,
         )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What has run: a line of JSON for each unit in out/steady, and the kept durations of tests."""
+"""What has run: a line of JSON for each unit, in the repository, and the durations of tests."""
 
 import hashlib
 import json
@@ -8,7 +8,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-RESULTS = ROOT / "out/steady/results.jsonl"
+RESULTS = Path(__file__).parent / "results.jsonl"
+LOGS = ROOT / "out/steady"
+"""The table, and the output of units that are red."""
 DURATIONS = Path(__file__).parent / "durations.json"
 FORMER_FAILURES = Path(__file__).parent / "former_failures.txt"
 
@@ -25,7 +27,7 @@ class UnitResult:
         started: ISO 8601, UTC.
         seconds: How long it took.
         load: The load of the machine over the last minute, at its end.
-        tests: Test → how often it passed, with each parameter once.
+        tests: How many tests ran. All parameters of a test count as one.
         red: Failed tests with the last line of their messages; `pytest` for an exit without tests.
     """
 
@@ -36,7 +38,7 @@ class UnitResult:
     started: str
     seconds: float
     load: float
-    tests: Mapping[str, int] = field(default_factory=dict)
+    tests: int = 0
     red: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -55,7 +57,6 @@ def read(path: Path = RESULTS) -> list[UnitResult]:
 
 def append(result: UnitResult, path: Path = RESULTS) -> None:
     """Add a result."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as file:
         file.write(json.dumps(asdict(result)) + "\n")
 

@@ -22,10 +22,6 @@ def document(
     """
     ran = {(each.path, each.round): each for each in results}
     left = plan.due(planned, ran)
-    runs: dict[str, int] = {}
-    for result in results:
-        for test in {*result.tests, *result.red}:
-            runs[test] = runs.get(test, 0) + 1
     red = [
         {"test": test, "message": message, "round": each.round, "commit": each.commit}
         | {"started": each.started, "load": each.load}
@@ -39,8 +35,7 @@ def document(
         "ran_s": round(sum(each.seconds for each in results)),
         "listed": len(listed),
         "left_out": planned.left_out,
-        "runs": sum(runs.values()),
-        "tests": len(runs),
+        "runs": sum(each.tests for each in results),
         "red": red,
         "files": _files(planned, ran, listed),
     }
@@ -60,7 +55,7 @@ def _files(
                 "file": path,
                 "rounds": len(rounds),
                 "done": len(ended),
-                "runs": sum(len({*each.tests, *each.red}) for each in ended),
+                "runs": sum(each.tests for each in ended),
                 "listed": sum(each.partition("::")[0] == path for each in listed),
                 "red": sum(len(each.red) for each in ended),
                 "seconds": round(sum(each.seconds for each in ended)),
@@ -94,8 +89,8 @@ def summary(found: Mapping[str, Any]) -> str:
     """One line."""
     sample = f", {found['left_out']} runs left out by the sample" if found["left_out"] else ""
     return (
-        f"{found['done']} of {found['units']} units, {found['runs']} runs of {found['tests']} "
-        f"tests ({found['listed']} listed) in {hours(found['ran_s'])}, {len(found['red'])} red; "
+        f"{found['done']} of {found['units']} units, {found['runs']} runs of tests "
+        f"({found['listed']} listed) in {hours(found['ran_s'])}, {len(found['red'])} red; "
         f"about {hours(found['left_s'])} left{sample}"
     )
 

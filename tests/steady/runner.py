@@ -101,7 +101,7 @@ class Runner:
     def _run(
         self, unit: Unit, lane: int, record: Callable[[Unit, UnitResult, Report], None]
     ) -> None:
-        folder = records.RESULTS.parent
+        folder = records.LOGS
         name = f"{unit.path.replace('/', '.').removesuffix('.py')}.{unit.round}"
         xml, log = folder / f"{name}.xml", folder / f"{name}.log"
         xml.unlink(missing_ok=True)
@@ -131,7 +131,7 @@ class Runner:
             started.isoformat(timespec="seconds"),
             round(time.monotonic() - began, 1),
             round(os.getloadavg()[0], 1),
-            report.passed,
+            len({*report.passed, *report.red}),
             report.red,
         )
         with self._lock:

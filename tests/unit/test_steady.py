@@ -179,5 +179,5 @@ def test_the_table_says_what_is_done_left_and_red() -> None:
 
 def result(number: int, file: str = "x", red: dict[str, str] | None = None) -> UnitResult:
     failed = red or {}
-    passed = {each: 1 for each in (A, B) if each not in failed} if number == 1 else {}
-    return UnitResult("a/test_a.py", number, file, "abc", "now", 12.0, 4.0, passed, failed)
+    ran = 2 if number == 1 else len(failed)
+    return UnitResult("a/test_a.py", number, file, "abc", "now", 12.0, 4.0, ran, failed)
