@@ -1,7 +1,7 @@
 {{- /* SPDX-License-Identifier: Apache-2.0 */ -}}
 {{/* All that is wrong with the values of this chart and of its parts, as a JSON list. */}}
 {{- define "nvdra.problems" -}}
-{{- $problems := include "nvdra.globalProblems" (dict "root" . "known" (list "nvidiaDriverRoot" "nvidiaCDIHookPath" "procRoot" "sysRoot" "devRoot" "featureGates" "logVerbosity" "loggingFormat" "imageRegistry" "imagePullPolicy" "imagePullSecrets" "resourceApiVersion" "allowDefaultNamespace" "apiServerPorts" "testPod" "podMonitors" "otlp" "imex" "additionalNamespaces")) | fromJsonArray -}}
+{{- $problems := include "nvdra.globalProblems" (dict "root" . "known" (list "nvidiaDriverRoot" "nvidiaCDIHookPath" "procRoot" "sysRoot" "devRoot" "featureGates" "logVerbosity" "loggingFormat" "imageRegistry" "imagePullPolicy" "imagePullSecrets" "resourceApiVersion" "allowDefaultNamespace" "admittedByOthers" "apiServerPorts" "testPod" "podMonitors" "otlp" "imex" "additionalNamespaces")) | fromJsonArray -}}
 {{- $names := dict -}}
 {{- if and .Chart.IsRoot (index .Values "nvdra-webhook") -}}
 {{- $problems = append $problems "nvdra-webhook: set as webhook, where the reference driver has these values" -}}

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from nvdra_api import names
 from nvdra_cd_controller import children
+from nvdra_cd_controller.crds import definitions
 from nvdra_testing.control_plane import domain_values, installation, pod_changes
 from nvdra_testing.control_plane.installation import (
     CONTROLLER,
@@ -37,6 +38,7 @@ from nvdra_testing.control_plane.pod_tokens import Answer
 
 UID = domain_values.UID
 LABEL = names.DOMAIN_LABEL
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 DOMAINS = f"/apis/resource.nvidia.com/v1beta1/namespaces/{TENANT}/computedomains"
 NOTHING = "no volumes, and nothing of its node"
 NAME = "is called computedomain-daemon-UID, and is for nodes with the label"
@@ -60,6 +62,7 @@ ATTACKS: Mapping[str, tuple[Change, str]] = {
     "the node's processes": (in_pod(hostPID=True), NOTHING),
     "the pod's processes": (in_pod(shareProcessNamespace=True), NOTHING),
     "no users of its own": (in_pod(hostUsers=False), NOTHING),
+    "another seccomp profile": (pod_changes.unconfined, NOTHING),
     "another user": (in_pod(securityContext={"runAsUser": 0}), NOTHING),
     "its token": (in_pod(automountServiceAccountToken=False), NOTHING),
     **pod_changes.every_field(NOTHING, NO_PRIVILEGES),
@@ -162,6 +165,12 @@ def test_the_controller_deletes_a_daemonset_that_is_not_as_it_should_be(
     ):
         assert answer.status == 200, answer
     assert installed.admin.send("GET", daemonset).status == 404
+
+
+def test_what_another_admission_adds_is_admitted_if_it_is_named(installed: Installation) -> None:
+    obj = changed(installed.daemonset(), pod_changes.with_admitted_additions)
+    answer = installed.controller.try_create(DAEMONSETS, obj)
+    assert answer.status == 201, answer
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
@@ -376,6 +385,82 @@ def test_a_stolen_token_touches_no_template_of_a_tenant(installed: Installation)
     ):
         assert_refused(answer, "templates", "claim template")
     assert installed.admin.send("DELETE", path).status == 200, "it is there"
+
+
+def with_converter(obj: dict[str, Any]) -> None:
+    server = {"url": "https://192.0.2.1/convert"}
+    webhook = {"clientConfig": server, "conversionReviewVersions": ["v1"]}
+    obj["spec"]["conversion"] = {"strategy": "Webhook", "webhook": webhook}
+
+
+def not_served(obj: dict[str, Any]) -> None:
+    (version,) = obj["spec"]["versions"]
+    obj["spec"]["versions"] = [{**version, "name": "v2"}, {**version, "storage": False}]
+    obj["spec"]["versions"][1]["served"] = False
+
+
+def with_owner(obj: dict[str, Any]) -> None:
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "x", "uid": "gone"}
+    obj["metadata"]["ownerReferences"] = [owner]
+
+
+OTHER_DEFINITIONS: Mapping[str, tuple[Change, str]] = {
+    "a webhook that converts": (with_converter, "has no webhook that converts its objects"),
+    "v1beta1 is not served": (not_served, "serves v1beta1"),
+    "an owner": (with_owner, "has no owners and no finalizers"),
+    "a finalizer": (
+        lambda obj: obj["metadata"].update(finalizers=["a.example.com/b"]),
+        "has no owners and no finalizers",
+    ),
+}
+
+
+@pytest.mark.parametrize("attack", OTHER_DEFINITIONS)
+def test_a_stolen_token_writes_no_other_definition(installed: Installation, attack: str) -> None:
+    change, words = OTHER_DEFINITIONS[attack]
+    for own in definitions.own():
+        path = f"{DEFINITIONS}/{own.name}"
+        stored = installed.admin.send("GET", path).body
+        answer = installed.controller.send("PUT", f"{path}?dryRun=All", changed(stored, change))
+        assert_refused(answer, "definitions", words)
+
+
+def test_a_stolen_token_makes_no_definition_of_another_kind(installed: Installation) -> None:
+    for own in definitions.own():
+        other = changed(
+            own.document,
+            lambda obj: obj["spec"]["names"].update(kind="Secret", listKind="SecretList"),
+        )
+        answer = installed.controller.try_create(DEFINITIONS, other)
+        assert_refused(answer, "definitions", "has its group, kind and scope")
+
+
+def test_a_stolen_token_touches_no_definition_of_others_and_deletes_none(
+    installed: Installation,
+) -> None:
+    (own, _), controller = definitions.own(), installed.controller
+    other = changed(own.document, lambda obj: obj["metadata"].update(name="rings.example.com"))
+    other["spec"].update(group="example.com")
+    other["spec"]["names"] = {"plural": "rings", "kind": "Ring"}
+    for answer in (
+        controller.try_create(DEFINITIONS, other),
+        controller.send("DELETE", f"{DEFINITIONS}/{own.name}"),
+        controller.merge(f"{DEFINITIONS}/{own.name}/status", {"status": {"conditions": []}}),
+    ):
+        assert_refused(answer, "definitions", "may make and change the definitions of")
+
+
+def test_the_controller_writes_its_definitions_and_removes_a_webhook_that_converts(
+    installed: Installation,
+) -> None:
+    for own in definitions.own():
+        path = f"{DEFINITIONS}/{own.name}?dryRun=All"
+        stored = installed.admin.send("GET", path).body
+        more = {"metadata": {"annotations": {definitions.VERSION_ANNOTATION: "99"}}}
+        for change in (more, {"spec": {"conversion": {"strategy": "None", "webhook": None}}}):
+            answer = installed.controller.merge(path, change)
+            assert answer.status == 200, answer
+        assert stored["spec"]["conversion"] == {"strategy": "None"}
 
 
 @pytest.fixture

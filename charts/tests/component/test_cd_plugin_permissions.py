@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """ComputeDomains installed by helm: a real API server enforces permissions and policies."""
 
+import copy
 import json
 import subprocess
 import time
@@ -43,7 +44,8 @@ def installed(serving: Callable[..., Cluster]) -> Cluster:
     cluster.install_crds()
     flags = ("--set=global.additionalNamespaces={old}", "--set=global.featureGates.AllBeta=false")
     gates = "--set=global.featureGates.IMEXDaemonsWithDNSNames=true"
-    done = cluster.install("nvdra", *flags, gates)
+    others = "--set=global.admittedByOthers={policies.example.com/}"
+    done = cluster.install("nvdra", *flags, gates, others)
     assert done.returncode == 0, done.stderr
     # A new policy is compiled within a second or two of its creation.
     until(lambda: "may not change node" in labelled(cluster, "node-b", {"x": "y"}).stderr)
@@ -108,7 +110,7 @@ def test_every_policys_expressions_are_well_typed(installed: Cluster) -> None:
 
     def unchecked() -> list[str]:
         found = policies()
-        assert len(found) == 14
+        assert len(found) == 15
         return [each["metadata"]["name"] for each in found if "status" not in each]
 
     until(lambda: not unchecked())
@@ -420,13 +422,50 @@ def test_a_new_clique_has_no_entry_of_another_node(installed: Cluster) -> None:
         ({"labels": {f"{LABEL}.cliqueID": "x.9"}}, "are the parts of its name"),
         ({"finalizers": ["a.example.com/b"]}, "change nothing else of what keeps it"),
         ({"ownerReferences": []}, "change nothing else of what keeps it"),
+        ({"labels": {"a": "b"}}, "may change no labels and annotations of a clique"),
+        ({"annotations": {"a": "b" * 200_000}}, "may change no labels and annotations of a clique"),
     ],
 )
-def test_a_daemon_changes_no_labels_and_finalizers_of_a_clique(
+def test_a_daemon_changes_no_other_metadata_of_a_clique(
     installed: Cluster, stored_clique: dict[str, Any], metadata: dict[str, Any], text: str
 ) -> None:
     stored_clique["metadata"].update(metadata)
     assert text in written(installed, stored_clique).stderr
+
+
+@pytest.mark.parametrize("name", [f"{DOMAIN_UID[:8]}.{CLIQUE}", DOMAIN_UID, f"{DOMAIN_UID}.x"])
+def test_a_daemon_makes_no_clique_of_a_part_of_a_name(installed: Cluster, name: str) -> None:
+    item = clique(DOMAIN_UID, member("node-a"))
+    item["metadata"]["name"] = name
+    item["metadata"]["labels"] = {}
+    done = written(installed, item, DOMAIN_UID, "create")
+    assert done.returncode != 0
+    assert "is not of the ComputeDomain" in done.stderr or "a clique is called UID" in done.stderr
+
+
+def test_an_entry_has_no_long_texts(installed: Cluster, stored_clique: dict[str, Any]) -> None:
+    for field in ("ipAddress", "cliqueID"):
+        item = copy.deepcopy(stored_clique)
+        item["daemons"].append(member("node-a", 1) | {field: "x" * 100})
+        assert "has no longer texts than" in written(installed, item).stderr
+
+
+def test_a_label_that_another_admission_adds_is_admitted_if_it_is_named(
+    installed: Cluster, stored_clique: dict[str, Any]
+) -> None:
+    added = {"policies.example.com/added": "x"}
+    stored_clique["metadata"]["labels"] |= added
+    stored_clique["metadata"]["annotations"] = added
+    done = written(installed, stored_clique)
+    assert done.returncode == 0, done.stderr
+    done = labelled(installed, "node-a", added)
+    assert done.returncode == 0, done.stderr
+    status, text = installed.patched(
+        "/api/v1/nodes/node-a", {"metadata": {"annotations": added}}, CONTROLLER
+    )
+    assert status == 200, text
+    refused = labelled(installed, "node-a", {"other": "x"}).stderr
+    assert "is to be named in global.admittedByOthers" in refused
 
 
 def test_the_controller_removes_stale_entries(

@@ -90,6 +90,14 @@ ATTACKS: Mapping[str, tuple[Change, str]] = {
     "a thousand pods": (lambda obj: obj["spec"].update(replicas=1000), "and there is one"),
     "labels of a Service": (in_template(labels=LABELS), "has the labels app and"),
     "annotations": (in_template(annotations={"a": "b"}), "and no annotations"),
+    "another seccomp profile": (pod_changes.unconfined, NOTHING_ELSE),
+    "a container's seccomp profile": (
+        in_container(
+            securityContext={"privileged": True, "seccompProfile": {"type": "Unconfined"}}
+        ),
+        PRIVILEGED,
+    ),
+    "no privileges": (in_container(securityContext={}), PRIVILEGED),
     "two containers": (pod_changes.with_container(), "has one container"),
     "a node selector": (in_pod(nodeSelector={"a": "b"}), NOTHING_ELSE),
     "a claim": (in_pod(resourceClaims=[{"name": "x", "resourceClaimName": "y"}]), NOTHING_ELSE),
@@ -187,6 +195,12 @@ def test_plugins_of_two_releases_make_daemons_while_one_replaces_the_other(
     repository, _, _ = container_of(wanted)["image"].rpartition(":")
     container_of(wanted)["image"] = repository + tag
     answer = installed.plugin.try_create(DEPLOYMENTS, wanted)
+    assert answer.status == 201, answer
+
+
+def test_what_another_admission_adds_is_admitted_if_it_is_named(installed: Installation) -> None:
+    obj = changed(installed.mps_daemon(), pod_changes.with_admitted_additions)
+    answer = installed.plugin.try_create(DEPLOYMENTS, obj)
     assert answer.status == 201, answer
 
 

@@ -189,7 +189,7 @@ def test_policies_restrict_pods_entries_and_labels(render: Render) -> None:
 
     policies = objects["ValidatingAdmissionPolicy"]
     of_the_controller = ("nodes", "daemonsets", "networkpolicies", "templates", "domains")
-    parts = (*of_the_controller, "daemons", "cliques")
+    parts = (*of_the_controller, "definitions", "daemons", "cliques")
     assert set(policies) == {f"{NAME}-{part}" for part in parts}
     for name, policy in policies.items():
         assert policy["spec"]["failurePolicy"] == "Fail"
@@ -254,7 +254,9 @@ def test_where_the_hosts_run_imex_there_are_no_objects_for_daemons(render: Rende
 
     assert set(objects["ServiceAccount"]) == {NAME}
     assert set(objects["Role"]) == {f"{NAME}-lease"}
-    assert set(objects["ValidatingAdmissionPolicy"]) == {f"{NAME}-templates", f"{NAME}-domains"}
+    assert set(objects["ValidatingAdmissionPolicy"]) == {
+        f"{NAME}-{part}" for part in ("definitions", "templates", "domains")
+    }
 
 
 @pytest.mark.parametrize(

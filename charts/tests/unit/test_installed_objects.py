@@ -51,6 +51,7 @@ def test_compute_domains_alone_are_a_plugin_and_a_controller(render: Render) -> 
         f"{controller}-cliques",
         f"{controller}-daemons",
         f"{controller}-daemonsets",
+        f"{controller}-definitions",
         f"{controller}-domains",
         f"{controller}-networkpolicies",
         f"{controller}-nodes",

@@ -114,6 +114,7 @@ SHARED_BY_ALL = (
 OTHER: dict[str, dict[str, Any]] = {
     PLUGIN: {
         **COMMON,
+        "global.admittedByOthers": ["policies.kyverno.io/"],
         "gpuResourcesEnabledOverride": True,
         "deviceClasses.create": False,
         "deviceClasses.extendedResourceName": "",
@@ -129,6 +130,7 @@ OTHER: dict[str, dict[str, Any]] = {
     },
     DOMAINS: {
         **COMMON,
+        "global.admittedByOthers": ["policies.kyverno.io/"],
         "global.imex.mode": "hostManaged",
         "global.imex.isolation": "",
         "global.imex.hostSocketPath": "/run/imex.sock",
@@ -141,6 +143,7 @@ OTHER: dict[str, dict[str, Any]] = {
     },
     CONTROLLER: {
         **{path: COMMON[path] for path in SHARED_BY_ALL},
+        "global.admittedByOthers": ["policies.kyverno.io/"],
         "global.imex.mode": "hostManaged",
         "global.imex.isolation": "",
         "global.additionalNamespaces": ["old"],

@@ -143,6 +143,22 @@ async def test_earlier_ones_of_ours_are_replaced_and_domains_stay(
     assert columns(world)[:3] == ["Status", "Ready", "Nodes"]
 
 
+async def test_a_webhook_that_converts_our_objects_is_removed(world: DriverInstallation) -> None:
+    """The API server would send every domain to it."""
+    server = {"url": "https://192.0.2.1/convert"}
+    webhook = {"clientConfig": server, "conversionReviewVersions": ["v1"]}
+    for own in definitions.own():
+        converted = json.loads(json.dumps(own.document))
+        converted["spec"]["conversion"] = {"strategy": "Webhook", "webhook": webhook}
+        domain_objects.install_crd(world.server, converted)
+    with world.run_controller() as controller:
+        assert "[+]crds ok\n" in await ready(controller)
+    for own in definitions.own():
+        found = stored(world, own.name)
+        assert found is not None
+        assert found["spec"]["conversion"] == {"strategy": "None"}
+
+
 async def test_later_ones_of_ours_are_left(world: DriverInstallation) -> None:
     """As in a rollback: the objects may have what only the later one knows."""
     for own in definitions.own():

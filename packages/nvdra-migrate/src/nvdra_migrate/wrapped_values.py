@@ -22,6 +22,7 @@ from nvdra_migrate.values_text import Reader, ValuesFileError, as_values
 NVDRA_GLOBALS: Final = frozenset(
     {
         "additionalNamespaces",
+        "admittedByOthers",
         "allowDefaultNamespace",
         "apiServerPorts",
         "devRoot",

@@ -56,6 +56,7 @@ VALUES: Final = {
         "imageRegistry": "registry.example.com:5000/mirror",
         "imagePullSecrets": [{"name": "regcred"}],
         "additionalNamespaces": ["old"],
+        "admittedByOthers": ["policies.kyverno.io/", "injected"],
         "nvidiaDriverRoot": "/run/nvidia/driver",
         "otlp": {"endpoint": "http://collector.monitoring:4318"},
     },

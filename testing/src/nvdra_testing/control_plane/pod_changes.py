@@ -148,6 +148,24 @@ def with_mount(path: str, **fields: Any) -> Change:
     return change
 
 
+SECCOMP = {"seccompProfile": {"type": "RuntimeDefault"}}
+
+
+def with_admitted_additions(obj: Json) -> None:
+    """What another admission of the cluster adds, named in the values of the installation."""
+    template = obj["spec"]["template"]["metadata"]
+    template.setdefault("labels", {})["injected"] = "yes"
+    template.setdefault("annotations", {})["policies.kyverno.io/last-applied"] = "x"
+    pod_of(obj).setdefault("securityContext", {}).update(SECCOMP)
+    container_of(obj).setdefault("securityContext", {}).update(SECCOMP)
+
+
+def unconfined(obj: Json) -> None:
+    """Another profile than the one that policies ask for."""
+    context = pod_of(obj).setdefault("securityContext", {})
+    context["seccompProfile"] = {"type": "Unconfined"}
+
+
 def every_field(words_of_pods: str, words_of_containers: str) -> dict[str, tuple[Change, str]]:
     """A change of each field that stays unset, with the words of its refusal."""
     pods = {

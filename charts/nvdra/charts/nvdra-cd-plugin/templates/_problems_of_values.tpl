@@ -3,7 +3,7 @@
 {{- define "nvdra-cd-plugin.problems" -}}
 {{- $plugin := .Values.kubeletPlugin -}}
 {{- concat
-    (include "nvdra.globalProblems" (dict "root" . "known" (list "nvidiaDriverRoot" "nvidiaCDIHookPath" "procRoot" "sysRoot" "devRoot" "featureGates" "logVerbosity" "loggingFormat" "imageRegistry" "imagePullPolicy" "imagePullSecrets" "resourceApiVersion" "allowDefaultNamespace" "apiServerPorts" "testPod" "podMonitors" "otlp" "imex" "additionalNamespaces")) | fromJsonArray)
+    (include "nvdra.globalProblems" (dict "root" . "known" (list "nvidiaDriverRoot" "nvidiaCDIHookPath" "procRoot" "sysRoot" "devRoot" "featureGates" "logVerbosity" "loggingFormat" "imageRegistry" "imagePullPolicy" "imagePullSecrets" "resourceApiVersion" "allowDefaultNamespace" "admittedByOthers" "apiServerPorts" "testPod" "podMonitors" "otlp" "imex" "additionalNamespaces")) | fromJsonArray)
     (include "nvdra.gateProblems" . | fromJsonArray)
     (include "nvdra.imageProblems" . | fromJsonArray)
     (include "nvdra.nodeProblems" . | fromJsonArray)

@@ -3,7 +3,7 @@
 {{- define "nvdra-gpu-plugin.problems" -}}
 {{- $plugin := .Values.kubeletPlugin -}}
 {{- concat
-    (include "nvdra.globalProblems" (dict "root" . "known" (list "nvidiaDriverRoot" "nvidiaCDIHookPath" "procRoot" "sysRoot" "devRoot" "featureGates" "logVerbosity" "loggingFormat" "imageRegistry" "imagePullPolicy" "imagePullSecrets" "resourceApiVersion" "allowDefaultNamespace" "apiServerPorts" "testPod" "podMonitors" "otlp")) | fromJsonArray)
+    (include "nvdra.globalProblems" (dict "root" . "known" (list "nvidiaDriverRoot" "nvidiaCDIHookPath" "procRoot" "sysRoot" "devRoot" "featureGates" "logVerbosity" "loggingFormat" "imageRegistry" "imagePullPolicy" "imagePullSecrets" "resourceApiVersion" "allowDefaultNamespace" "admittedByOthers" "apiServerPorts" "testPod" "podMonitors" "otlp")) | fromJsonArray)
     (include "nvdra.gateProblems" . | fromJsonArray)
     (include "nvdra.imageProblems" . | fromJsonArray)
     (include "nvdra.nodeProblems" . | fromJsonArray)

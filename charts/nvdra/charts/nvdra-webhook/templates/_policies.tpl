@@ -22,7 +22,29 @@ request.userInfo.?extra[?'authentication.kubernetes.io/pod-{{ . }}'][0].orValue(
 {{/* Only labels of the object are changed. Which ones may be changed is checked separately. */}}
 {{- define "nvdra.nothingButLabels" -}}
 {{ include "nvdra.nothingButLabelsAndAnnotations" . }}
-&& object.metadata.?annotations.orValue({}) == oldObject.metadata.?annotations.orValue({})
+&& {{ include "nvdra.onlyKeys" (dict "root" . "after" "object.metadata.?annotations.orValue({})" "before" "oldObject.metadata.?annotations.orValue({})") }}
+{{- end -}}
+
+{{/*
+Of labels or annotations no other keys are there, or are changed, than those that the expression `ours` of the variable
+key admits, and those that other admission of the cluster adds (global.admittedByOthers).
+Arguments: the `root` context; `after` and `before`, expressions; `ours`, none if empty.
+*/}}
+{{- define "nvdra.onlyKeys" -}}
+{{- $free := printf "%s%s.exists(known, key == known || (known.endsWith('/') && key.startsWith(known)))" (empty .ours | ternary "" (printf "%s || " .ours)) (.root.Values.global.admittedByOthers | default list | toJson) -}}
+{{ .after }}.all(key, {{ $free }} || (key in {{ .before }} && {{ .before }}[key] == {{ .after }}[key]))
+&& {{ .before }}.all(key, {{ $free }} || key in {{ .after }})
+{{- end -}}
+
+{{/* What a refusal says where other admission of the cluster may have added something. */}}
+{{- define "nvdra.sayAdmitted" -}}
+; what another admission of the cluster adds is to be named in global.admittedByOthers
+{{- end -}}
+
+{{/* The security context, an expression, has this and at most a seccomp profile, which a policy of the cluster may add. */}}
+{{- define "nvdra.onlyContext" -}}
+{{ .context }}.all(field, field == 'seccompProfile' ? {{ .context }}.seccompProfile == {'type': 'RuntimeDefault'} : {{ .context }}[field] == {{ .given }}[?field].orValue(null))
+&& {{ .given }}.all(field, field in {{ .context }})
 {{- end -}}
 
 {{- define "nvdra.nothingButLabelsAndAnnotations" -}}

@@ -56,6 +56,12 @@ class Definition:
             for condition in conditions
         )
 
+    @property
+    def has_converter(self) -> bool:
+        """Whether a webhook converts its objects, which the API server then sends to it."""
+        conversion = self.document["spec"].get("conversion") or {}
+        return str(conversion.get("strategy", "None")) != "None"
+
     def is_text_of(self, found: "Definition") -> bool:
         """Whether the found definition is one of ours, of whatever version.
 

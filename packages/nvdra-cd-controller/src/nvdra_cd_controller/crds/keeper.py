@@ -24,6 +24,8 @@ from nvdra_cd_controller.crds.definitions import Definition
 
 LOG = logs.logger(__name__)
 
+_NO_CONVERTER: Final = {"spec": {"conversion": {"strategy": "None", "webhook": None}}}
+"""A merge patch: an apply keeps what another field manager has written."""
 _API_VERSION: Final = "apiextensions.k8s.io/v1"
 _FIELD_MANAGER: Final = "nvdra-cd-controller"
 _CALL_TIMEOUT_S: Final = 10.0
@@ -53,6 +55,14 @@ def must_write(own: Definition, found: Definition | None, install: Install) -> b
     if found is None or own.is_later_text_of(found):
         return True
     return install is Install.ALWAYS and not own.is_text_of(found)
+
+
+def must_end_conversion(own: Definition, found: Definition, install: Install) -> bool:
+    """Whether another user has set a webhook that converts the objects of our definition.
+
+    Ours has one version, and needs none.
+    """
+    return install is not Install.NEVER and own.is_text_of(found) and found.has_converter
 
 
 class CrdKeeper:
@@ -102,9 +112,13 @@ class CrdKeeper:
     async def _keep(self, own: Definition) -> Definition | None:
         """Write a definition if that is to be done, and return what is served."""
         found = await self._find(own)
+        path = api_paths.definition(own.name)
+        if found is not None and must_end_conversion(own, found, self._install):
+            deadline = _deadline(_CALL_TIMEOUT_S)
+            await self._api.patch(path, _NO_CONVERTER, deadline, "application/merge-patch+json")
+            LOG.warning("A webhook converts objects no longer", definition=own.name)
         if not must_write(own, found, self._install):
             return found
-        path = api_paths.definition(own.name)
         await self._api.patch(
             path,
             own.document,
