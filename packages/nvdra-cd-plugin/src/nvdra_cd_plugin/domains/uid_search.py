@@ -54,7 +54,7 @@ class UidSearch:
         with translate_errors("GET", path, self._api.host):
             async with asyncio.timeout_at(deadline), self._lock:
                 if not search.is_complete:
-                    self._next.pop(path, None)  # who comes from now on needs a later list
+                    self._next.pop(path, None)  # who comes later needs a later list
                     await self._list(path, search, deadline)
         return search.found.get(uid)
 
