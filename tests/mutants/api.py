@@ -85,6 +85,55 @@ _TASKS: Final = (
 
 _KUBE: Final = (
     Mutant(
+        "pages: a page says nothing of the next one",
+        f"{_RUNTIME}/kube/page_limits.py",
+        "    return max(1, min(fitting, _GROWTH * limit, MAX_LIMIT))\n",
+        "    return max(1, min(_GROWTH * limit, MAX_LIMIT))\n",
+        "Objects of 1.5 MB are read by hundreds.",
+        (f"{_UNIT}/kube/test_page_limits.py",),
+    ),
+    Mutant(
+        "pages: small objects lead to a page of any number",
+        f"{_RUNTIME}/kube/page_limits.py",
+        "    return max(1, min(fitting, _GROWTH * limit, MAX_LIMIT))\n",
+        "    return max(1, fitting)\n",
+        "One answer has thousands of objects.",
+        (f"{_UNIT}/kube/test_page_limits.py",),
+    ),
+    Mutant(
+        "pages: an answer of any length is read",
+        f"{_RUNTIME}/kube/list_pages.py",
+        "    return MAX_OBJECT_BYTES if limit == 1 else page_limits.MAX_BYTES\n",
+        "    return MAX_LIST_BYTES\n",
+        "Long objects after short ones fill the memory.",
+        (f"{_UNIT}/kube/test_informer.py",),
+    ),
+    Mutant(
+        "turns: a group goes on while it has items",
+        f"{_RUNTIME}/kube/turns.py",
+        "            self._groups[group] = items\n",
+        "            self._groups = {group: items, **self._groups}\n",
+        "A tenant with thousands of keys delays all others.",
+        (f"{_UNIT}/kube/test_turns.py",),
+    ),
+    Mutant(
+        "turns: the turn of a cancelled task is lost",
+        f"{_RUNTIME}/kube/fair_slots.py",
+        "            if turn.done() and not turn.cancelled():  # it has the slot already\n"
+        "                self._release()\n",
+        "",
+        "Fewer and fewer keys are processed.",
+        (f"{_UNIT}/kube/test_workqueue.py",),
+    ),
+    Mutant(
+        "workqueue: all keys are of one group",
+        f"{_RUNTIME}/kube/workqueue.py",
+        "self._slots.hold(self._group_of(key))",
+        'self._slots.hold("")',
+        "A tenant with thousands of keys delays all others.",
+        (f"{_UNIT}/kube/test_workqueue.py",),
+    ),
+    Mutant(
         "lease: a conflict counts as won",
         f"{_RUNTIME}/kube/leader_election.py",
         "            return False  # another process was faster",

@@ -10,6 +10,8 @@ _UNIT: Final = "packages/nvdra-cd-controller/tests/unit"
 
 _WRITER: Final = f"{_UNIT}/test_object_writer.py"
 _CLIQUE: Final = f"{_UNIT}/test_clique_plan.py"
+_KEPT: Final = f"{_UNIT}/test_kept_parts.py"
+_DELETED: Final = f"{_UNIT}/test_deleted_domains.py"
 _MEMBERS: Final = f"{_UNIT}/test_members.py"
 _STATUS: Final = f"{_UNIT}/test_status.py"
 _TEARDOWN: Final = f"{_UNIT}/test_teardown.py"
@@ -111,13 +113,77 @@ MUTANTS: Final = (
     Mutant(
         "templates: they are received with their specs",
         f"{_CONTROLLER}/informers.py",
-        "                metadata_only=bool(kind),",
-        "                metadata_only=False,",
+        "                keep=keep,\n                metadata_only=metadata_only,",
+        "                keep=keep,\n                metadata_only=False,",
         "A tenant's templates keep the controller busy for minutes.",
         component=(
             "packages/nvdra-cd-controller/tests/component/test_large_objects.py::"
             "test_templates_of_a_tenant_with_a_domains_label",
         ),
+    ),
+    Mutant(
+        "templates: specs of others are remembered",
+        f"{_CONTROLLER}/object_writer.py",
+        "            if not children.differs_in_spec(metadata, desired):\n",
+        "            if True:\n",
+        "A tenant's templates fill the memory of the controller.",
+        (_WRITER,),
+    ),
+    Mutant(
+        "kept parts: long annotations are kept",
+        f"{_CONTROLLER}/kept_parts.py",
+        "{key: text[: _MAX_CHARACTERS[key]] for",
+        "{key: text for",
+        "A tenant's domains fill the memory of the controller.",
+        (_KEPT,),
+    ),
+    Mutant(
+        "kept parts: all labels are kept",
+        f"{_CONTROLLER}/kept_parts.py",
+        '    labels = _only(metadata.get("labels") or {}, _LABELS)\n',
+        '    labels = metadata.get("labels") or {}\n',
+        "A tenant's templates fill the memory of the controller.",
+        (_KEPT,),
+    ),
+    Mutant(
+        "kept parts: an object of which a part is kept counts as whole",
+        f"{_CONTROLLER}/object_writer.py",
+        "        if not kept_parts.is_partial(kept):\n",
+        "        if True:\n",
+        "Finalizers of others are lost, and what they wait for is never done.",
+        (_WRITER,),
+    ),
+    Mutant(
+        "kept parts: entries of a later version are written as they are known",
+        f"{_CONTROLLER}/clique_writer.py",
+        "        if inputs.stored is None or not kept_parts.is_partial(inputs.stored):\n",
+        "        if True:\n",
+        "A controller that is rolled back takes from daemons what they say.",
+        (f"{_UNIT}/test_clique_writer.py",),
+    ),
+    Mutant(
+        "made-up UIDs: each takes a list",
+        f"{_CONTROLLER}/deleted_domains.py",
+        "        asked = {uid, *self._known_uids()}\n",
+        "        asked = {uid}\n",
+        "A tenant's templates keep the API server and the controller busy.",
+        (_DELETED,),
+    ),
+    Mutant(
+        "made-up UIDs: whoever asks lists",
+        f"{_CONTROLLER}/deleted_domains.py",
+        "            self._next_at = math.inf  # until the list has ended\n",
+        "",
+        "Sixteen lists of all domains are read at once.",
+        (_DELETED,),
+    ),
+    Mutant(
+        "teardown: all actions of a step at once",
+        f"{_CONTROLLER}/teardown_runner.py",
+        "            for _ in range(_MAX_CONCURRENT):\n",
+        "            for _ in step.actions:\n",
+        "A tenant's templates delay the domains of others by seconds.",
+        (f"{_UNIT}/test_teardown_runner.py",),
     ),
     Mutant(
         "templates: the spec of the one before",

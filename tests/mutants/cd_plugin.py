@@ -280,6 +280,22 @@ MUTANTS: Final = (
         (_MONITOR,),
     ),
     Mutant(
+        "search: each claim takes a list",
+        f"{_PLUGIN}/domains/uid_search.py",
+        "        search = self._next.setdefault(path, _Search())\n",
+        "        search = _Search()\n",
+        "Claims with made-up UIDs keep the API server busy.",
+        (f"{_UNIT}/domains/test_uid_search.py",),
+    ),
+    Mutant(
+        "search: a later claim gets an earlier answer",
+        f"{_PLUGIN}/domains/uid_search.py",
+        "                    self._next.pop(path, None)  # who comes later needs a later list\n",
+        "",
+        "A domain that was just created is not found for ten minutes.",
+        (f"{_UNIT}/domains/test_uid_search.py",),
+    ),
+    Mutant(
         "uid: anything may be a domain's UID",
         "packages/nvdra-api/src/nvdra_api/ids.py",
         "    return _UID.fullmatch(text) is not None",

@@ -2,7 +2,8 @@
 """Every permission in the charts' roles is used by the code, and every call has its permission.
 
 The calls are found in the sources: every method call on `api`, the client of the API server, and
-every `Informer`, which lists and watches. A new call needs a line in the table here.
+every `Informer`, which lists and watches, and all `list_pages.pages`. A new call needs a line in
+the table here.
 """
 
 import ast
@@ -17,8 +18,11 @@ Right = tuple[str, str]
 """Verb, and resource with its group if it has one."""
 
 PACKAGES = Path(__file__).parents[3] / "packages"
-CALLS = {"get", "create", "replace", "patch", "delete", "get_claim", "watch"}
+CALLS = {"get", "list_page", "create", "replace", "patch", "delete", "get_claim", "watch"}
 """Methods of `nvdra_runtime.kube.client.Client` that make a request."""
+
+LISTING = {"Informer", "list_pages.pages"}
+"""What lists a collection that it is given."""
 
 # Roles as the charts name them, each with the component whose account has it.
 GPU_PLUGIN = "ClusterRole/nvdra-nvdra-gpu-plugin"
@@ -103,7 +107,9 @@ USES: Final[dict[str, list[tuple[str, str, tuple[str, ...]]]]] = {
         ("get", "nodes", PLUGINS)
     ],
     "nvdra_runtime.kubeletplugin.standby:Standby._see_slices get": [("list", SLICES, PLUGINS)],
-    "nvdra_runtime.kube.informer:Informer._page get": [],  # counted where it is created
+    # Counted where an informer is created, or the pages are asked for.
+    "nvdra_runtime.kube.informer:Informer._list_pages list_pages.pages": [],
+    "nvdra_runtime.kube.list_pages:pages list_page": [],
     # GET /version, which the API server's own role system:discovery allows to every account.
     "nvdra_gpu_plugin.publishing.kept_fields:KeptFields.ask get": [],
     "nvdra_gpu_plugin.publishing.kept_fields:KeptFields._would_keep create": [
@@ -135,6 +141,9 @@ USES: Final[dict[str, list[tuple[str, str, tuple[str, ...]]]]] = {
         ("list", "nodes", (CONTROLLER,)),
         ("watch", "nodes", (CONTROLLER,)),
     ],
+    "nvdra_cd_controller.deleted_domains:DeletedDomains._list list_pages.pages": [
+        ("list", DOMAINS, (CONTROLLER,))
+    ],
     "nvdra_cd_controller.missing_pods:MissingPods._ask get": [
         ("list", "events", (MANAGES_DAEMONS,))
     ],
@@ -144,8 +153,11 @@ USES: Final[dict[str, list[tuple[str, str, tuple[str, ...]]]]] = {
     "nvdra_cd_controller.object_writer:ObjectWriter.update_status replace": [
         ("update", STATUS, (CONTROLLER,))
     ],
-    "nvdra_cd_controller.object_writer:ObjectWriter.write_clique replace": [
-        ("update", CLIQUES, (MANAGES_DAEMONS,))
+    "nvdra_cd_controller.object_writer:ObjectWriter.write_clique patch": [
+        ("patch", CLIQUES, (MANAGES_DAEMONS,))
+    ],
+    "nvdra_cd_controller.object_writer:ObjectWriter.whole_clique get": [
+        ("get", CLIQUES, (MANAGES_DAEMONS,))
     ],
     "nvdra_cd_controller.object_writer:ObjectWriter._create_clique create": [
         ("create", CLIQUES, (MANAGES_DAEMONS,))
@@ -153,11 +165,13 @@ USES: Final[dict[str, list[tuple[str, str, tuple[str, ...]]]]] = {
     "nvdra_cd_controller.object_writer:ObjectWriter._create_clique get": [
         ("get", CLIQUES, (MANAGES_DAEMONS,))
     ],
-    "nvdra_cd_controller.object_writer:ObjectWriter._create_clique replace": [
-        ("update", CLIQUES, (MANAGES_DAEMONS,))
+    "nvdra_cd_controller.object_writer:ObjectWriter._create_clique patch": [
+        ("patch", CLIQUES, (MANAGES_DAEMONS,))
     ],
-    "nvdra_cd_controller.object_writer:ObjectWriter.is_deleted get": [
-        ("list", DOMAINS, (CONTROLLER,))
+    "nvdra_cd_controller.object_writer:ObjectWriter._read_finalizers get": [
+        ("list", DOMAINS, (CONTROLLER,)),
+        ("list", TEMPLATES, (CONTROLLER,)),
+        ("list", DAEMONSETS, (MANAGES_DAEMONS,)),
     ],
     "nvdra_cd_controller.object_writer:ObjectWriter._create create": [
         ("create", DAEMONSETS, (MANAGES_DAEMONS,)),
@@ -211,7 +225,7 @@ USES: Final[dict[str, list[tuple[str, str, tuple[str, ...]]]]] = {
     "nvdra_cd_plugin.domains.lookup:DomainLookup._get_by_name get": [
         ("get", DOMAINS, (CD_PLUGIN,))
     ],
-    "nvdra_cd_plugin.domains.lookup:DomainLookup._search_list get": [
+    "nvdra_cd_plugin.domains.uid_search:UidSearch._list list_pages.pages": [
         ("list", DOMAINS, (CD_PLUGIN,))
     ],
     "nvdra_gpu_plugin.nvml_release.node_annotation:NodeAnnotation.__init__ Informer": [
@@ -357,8 +371,8 @@ def places(node: ast.AST, module: str, inside: tuple[str, ...] = ()) -> Iterator
         here = f"{module}:{'.'.join(inside)}"
         if isinstance(child, ast.Attribute) and child.attr in CALLS and is_client(child.value):
             yield f"{here} {child.attr}"
-        if isinstance(child, ast.Call) and ast.unparse(child.func) == "Informer":
-            yield f"{here} Informer"
+        if isinstance(child, ast.Call) and ast.unparse(child.func) in LISTING:
+            yield f"{here} {ast.unparse(child.func)}"
         if isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             yield from places(child, module, (*inside, child.name))
         else:

@@ -10,9 +10,9 @@ _API: Final = f"/apis/{names.NVIDIA_API_VERSION}"
 ALL_DOMAINS: Final = f"{_API}/computedomains"
 
 
-def domain(namespace: str, name: str) -> str:
-    """Path of one ComputeDomain."""
-    return f"{_API}/namespaces/{namespace}/computedomains/{name}"
+def domain(namespace: str, name: str = "") -> str:
+    """Path of the ComputeDomains of a namespace, or of one of them."""
+    return f"{_API}/namespaces/{namespace}/computedomains" + (f"/{name}" if name else "")
 
 
 def cliques(namespace: str, name: str = "") -> str:

@@ -27,6 +27,7 @@ from nvdra_runtime.telemetry.logs import ConfiguredLogging
 from nvdra_cd_controller.__about__ import __version__
 from nvdra_cd_controller.children import ChildConfig
 from nvdra_cd_controller.crds.keeper import CrdKeeper
+from nvdra_cd_controller.deleted_domains import DeletedDomains
 from nvdra_cd_controller.informers import DomainInformers
 from nvdra_cd_controller.metrics import DomainMetrics
 from nvdra_cd_controller.missing_pods import MissingPods
@@ -85,6 +86,7 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
         queue = WorkQueue[DomainUID](
             lambda uid: reconciler.reconcile(uid),  # created below: it needs the informers
             on_failure=_log_failure,
+            group_of=lambda uid: informers.namespace_of(uid),
             min_interval_s=MIN_RECONCILE_INTERVAL_S,
         )
         informers = DomainInformers(
@@ -103,6 +105,7 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
             telemetry,
             clock,
             MissingPods(api),
+            DeletedDomains(api, informers.domain_uids),
         )
         crds = CrdKeeper(api, events, settings.crds)
         report = StatusReport(informers, queue, lease, crds, telemetry.task_failures)

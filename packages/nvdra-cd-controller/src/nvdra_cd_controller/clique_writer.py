@@ -6,6 +6,7 @@ that meets another one's is computed again from what is stored then, on the next
 """
 
 import asyncio
+from dataclasses import replace
 from typing import NamedTuple
 
 from nvdra_api.errors import DriverError
@@ -15,7 +16,7 @@ from nvdra_runtime.kube.errors import Conflict
 from nvdra_runtime.telemetry import logs
 from nvdra_runtime.telemetry.instrumentation import Telemetry
 
-from nvdra_cd_controller import clique_plan, members
+from nvdra_cd_controller import clique_plan, kept_parts, members
 from nvdra_cd_controller.clique_plan import CliqueInputs
 from nvdra_cd_controller.domain_snapshot import DomainSnapshot
 from nvdra_cd_controller.metrics import DomainMetrics
@@ -121,7 +122,10 @@ class CliqueWriter:
         """Write a clique. Returns False if somebody else has written it meanwhile."""
         with self._telemetry.step("write clique"):
             try:
-                stored = await self._writer.write_clique(change, is_new=inputs.stored is None)
+                complete = await self._complete(inputs, change)
+                if complete is None:
+                    return False
+                stored = await self._writer.write_clique(complete, is_new=inputs.stored is None)
             except Conflict as error:
                 LOG.v(4, "Another one has written the clique", error=str(error))
                 return False
@@ -131,6 +135,16 @@ class CliqueWriter:
             entries = stored.get("daemons") or ()
             self._drops_unknown_fields = not any(each.get("podUID") for each in entries)
         return True
+
+    async def _complete(self, inputs: CliqueInputs, change: JsonObject) -> JsonObject | None:
+        """The change with the entries' fields that are not kept, which a write would remove.
+
+        None if nothing is to be changed any more: another one has.
+        """
+        if inputs.stored is None or not kept_parts.is_partial(inputs.stored):
+            return change
+        whole = await self._writer.whole_clique(inputs.stored)
+        return clique_plan.desired(replace(inputs, stored=whole))
 
     def _pace(self, inputs: CliqueInputs) -> WritePace:
         return self._paces.get(inputs.domain, {}).get(inputs.clique, WritePace())

@@ -18,12 +18,11 @@ from nvdra_runtime.telemetry import keys, trace_ids
 from nvdra_runtime.telemetry.instrumentation import Telemetry, domain_attributes
 from nvdra_runtime.telemetry.spans import Failure
 
-from nvdra_cd_controller import status
+from nvdra_cd_controller import kept_parts, status
 from nvdra_cd_controller.domain_snapshot import Child, DomainSnapshot
 from nvdra_cd_controller.metrics import DomainMetrics
 
-ANNOTATION: Final = "nvdra.nvidia.com/trace-root"
-"""Annotation of a child: when the root span was written."""
+ANNOTATION: Final = kept_parts.ROOT_SPAN_ANNOTATION
 
 LATE_AFTER: Final = timedelta(seconds=60)
 """The root span of a domain that has not formed is written this long after its creation."""

@@ -10,7 +10,6 @@ KW-8).
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from functools import partial
 from typing import Final
 
 from nvdra_api import names
@@ -24,20 +23,13 @@ from nvdra_runtime.kube.informer import FindPath, Informer, fixed_path
 from nvdra_runtime.process import background_tasks
 from nvdra_runtime.process.backoff import Backoff
 
-from nvdra_cd_controller import api_paths
+from nvdra_cd_controller import api_paths, kept_parts
 from nvdra_cd_controller.domain_snapshot import TEMPLATE, Child, DomainSnapshot
 from nvdra_cd_controller.shared_parts import SharedParts
 
 EnqueueDomain = Callable[[DomainUID], None]
 
 _HAS_DOMAIN_LABEL: Final = {"labelSelector": names.DOMAIN_LABEL}
-_DROPPED_METADATA: Final = frozenset({"managedFields"})
-"""A third of an object's size, and nothing here reads it."""
-
-_PAGE_SIZE: Final = 250
-"""Objects in one answer to a list. All of a thousand domains at once, as text and before they are
-trimmed, would take more memory than what is kept of them."""
-
 _BACKOFF: Final = Backoff(first_s=0.25, ceiling_s=1)
 """One process has these informers, and after an outage of the API server each status waits for the
 last of them."""
@@ -55,7 +47,7 @@ class IndexedInformer:
         observe_restart: Callable[[str], None],
         *,
         uid_of: Callable[[JsonObject], str],
-        trim: Callable[[JsonObject], JsonObject],
+        keep: Callable[[JsonObject], JsonObject],
         metadata_only: bool,
     ) -> None:
         self._uid_of = uid_of
@@ -68,9 +60,9 @@ class IndexedInformer:
             params,
             observe_restart,
             on_change=self._update_index,
-            transform=SharedParts(trim),
+            transform=SharedParts(keep),
             backoff=_BACKOFF,
-            page_size=_PAGE_SIZE,
+            in_pages=True,
             metadata_only=metadata_only,
         )
 
@@ -80,6 +72,10 @@ class IndexedInformer:
             obj = self.informer.get(key)
             if obj is not None:
                 yield obj
+
+    def namespace_of(self, uid: DomainUID) -> str:
+        """The namespace of one of the domain's objects; empty if there is none here."""
+        return next(iter(self._keys.get(uid, ())), "").partition("/")[0]
 
     def uids(self) -> set[DomainUID]:
         """The UIDs of all domains that have at least one object here."""
@@ -139,13 +135,13 @@ class DomainInformers:
 
         def informer(
             locate: FindPath,
+            keep: Callable[[JsonObject], JsonObject],
             params: Mapping[str, str] = _HAS_DOMAIN_LABEL,
             uid_of: Callable[[JsonObject], str] = _uid_from_label,
-            trim: Callable[[JsonObject], JsonObject] = _trim_metadata,
             on_change: EnqueueDomain = enqueue,
-            kind: str = "",
+            *,
+            metadata_only: bool = False,
         ) -> IndexedInformer:
-            """An informer; if `kind` is given, of the metadata of objects of this kind."""
             return IndexedInformer(
                 api,
                 locate,
@@ -153,30 +149,43 @@ class DomainInformers:
                 on_change,
                 observe_restart,
                 uid_of=uid_of,
-                trim=partial(_trim_to_metadata, kind) if kind else trim,
-                metadata_only=bool(kind),
+                keep=keep,
+                metadata_only=metadata_only,
             )
 
         self.domains = informer(
             fixed_path(api_paths.ALL_DOMAINS),
+            kept_parts.of_domain,
             {},
             _uid_from_metadata,
             on_change=self._domain_changed,
         )
         self.templates = informer(
-            self._templates_path, on_change=self._template_changed, kind=TEMPLATE
+            self._templates_path,
+            kept_parts.of_template,
+            on_change=self._template_changed,
+            metadata_only=True,
         )
         used = () if is_host_managed else namespaces
-        self.daemonsets = {name: informer(fixed_path(api_paths.daemonsets(name))) for name in used}
-        self.network_policies = {
-            name: informer(fixed_path(api_paths.network_policies(name))) for name in used
+        self.daemonsets = {
+            name: informer(fixed_path(api_paths.daemonsets(name)), kept_parts.of_child)
+            for name in used
         }
-        self.cliques = {name: informer(fixed_path(api_paths.cliques(name))) for name in used}
+        self.network_policies = {
+            name: informer(fixed_path(api_paths.network_policies(name)), kept_parts.of_child)
+            for name in used
+        }
+        self.cliques = {
+            name: informer(fixed_path(api_paths.cliques(name)), kept_parts.of_clique)
+            for name in used
+        }
         self.pods = {
-            name: informer(fixed_path(api_paths.pods(name)), trim=_trim_pod) for name in used
+            name: informer(fixed_path(api_paths.pods(name)), kept_parts.of_pod) for name in used
         }
         self.nodes = (
-            None if is_host_managed else informer(fixed_path(api_paths.nodes()), kind="Node")
+            None
+            if is_host_managed
+            else informer(fixed_path(api_paths.nodes()), kept_parts.of_node, metadata_only=True)
         )
 
     def all_informers(self) -> Iterator[IndexedInformer]:
@@ -274,6 +283,10 @@ class DomainInformers:
         """UIDs of all domains, and of deleted domains that have left objects behind."""
         return {uid for each in self.all_informers() for uid in each.uids()}
 
+    def namespace_of(self, uid: DomainUID) -> str:
+        """The namespace of whose users the domain is, or of those who made up its UID."""
+        return self.domains.namespace_of(uid) or self.templates.namespace_of(uid)
+
     def record_write(self, obj: JsonObject) -> None:
         """Put the result of our own write into the cache before the watch reports it.
 
@@ -360,27 +373,3 @@ def _template_key(stored: JsonObject) -> str:
 def _is_workload_template(template: Child) -> bool:
     labels = template.object["metadata"].get("labels") or {}
     return bool(labels.get(names.DOMAIN_TARGET_LABEL) != names.TARGET_DAEMON)
-
-
-def _trim_metadata(obj: JsonObject) -> JsonObject:
-    metadata = {
-        key: value for key, value in obj["metadata"].items() if key not in _DROPPED_METADATA
-    }
-    return {**obj, "metadata": metadata}
-
-
-def _trim_to_metadata(kind: str, obj: JsonObject) -> JsonObject:
-    """The metadata of an object, which may have come without the rest of it and without kind."""
-    return {"kind": kind, "metadata": _trim_metadata(obj)["metadata"]}
-
-
-def _trim_pod(obj: JsonObject) -> JsonObject:
-    """Keep the fields of a pod that `daemon_pods.read` needs."""
-    spec, status = obj.get("spec") or {}, obj.get("status") or {}
-    spec_fields = ("nodeName", "affinity", "containers")
-    status_fields = ("phase", "reason", "message", "podIP", "conditions", "containerStatuses")
-    return {
-        **_trim_to_metadata("Pod", obj),
-        "spec": {key: spec[key] for key in spec_fields if key in spec},
-        "status": {key: status[key] for key in status_fields if key in status},
-    }

@@ -8,7 +8,7 @@ and latency" (KW-9, KW-12).
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from nvdra_api import names
@@ -19,7 +19,7 @@ from nvdra_runtime.kube import apiversions, connection
 from nvdra_runtime.kube.client import Client
 from nvdra_runtime.kube.errors import Conflict, Invalid, NotFound
 
-from nvdra_cd_controller import api_paths, children
+from nvdra_cd_controller import api_paths, children, kept_parts
 from nvdra_cd_controller.domain_snapshot import TEMPLATE, Child, DomainSnapshot, Kind
 from nvdra_cd_controller.informers import DomainInformers
 from nvdra_cd_controller.teardown import (
@@ -49,9 +49,9 @@ class ObjectWriter:
         Returns:
             Whether anything was written.
         """
-        finalizers = _finalizers(snapshot.stored)
-        if names.DOMAIN_FINALIZER in finalizers and not annotations:
+        if names.DOMAIN_FINALIZER in _finalizers(snapshot.stored) and not annotations:
             return False
+        finalizers = await self._domain_finalizers(snapshot)
         metadata: JsonObject = {
             "resourceVersion": snapshot.stored["metadata"]["resourceVersion"],
             "finalizers": list(dict.fromkeys((*finalizers, names.DOMAIN_FINALIZER))),
@@ -86,7 +86,7 @@ class ObjectWriter:
         if child.is_terminating:
             return await self._release_terminating(child)
         if kind == TEMPLATE:
-            child = await self._whole_template(child)
+            child = await self._whole_template(child, desired)
         return await self._correct(child, desired)
 
     async def remove(self, unwanted: tuple[Child, ...]) -> bool:
@@ -98,29 +98,50 @@ class ObjectWriter:
 
     async def update_status(self, snapshot: DomainSnapshot, status: JsonObject) -> JsonObject:
         """Write a domain's status and return the domain as the API server stored it."""
-        body = {**snapshot.stored, **_DOMAIN, "status": status}
+        stored_metadata = snapshot.stored["metadata"]
+        metadata = {key: stored_metadata[key] for key in _STATUS_METADATA}
+        # The server takes nothing but the status from it.
+        body = {**_DOMAIN, "metadata": metadata, "spec": snapshot.stored["spec"], "status": status}
         stored = await self._api.replace(f"{_domain_path(snapshot)}/status", body, _deadline())
         self._informers.record_write(stored)
         return stored
 
     async def write_clique(self, clique: JsonObject, *, is_new: bool) -> JsonObject:
-        """Create a clique, or replace the version that it was computed from.
+        """Create a clique, or set entries and owners of the version that it was computed from.
 
         Raises:
             Conflict: Somebody else has written it since.
         """
         name, namespace = clique["metadata"]["name"], clique["metadata"]["namespace"]
-        body = {**clique, **_CLIQUE}
-        path = api_paths.cliques(namespace, name)
         try:
             if is_new:
-                stored = await self._create_clique(namespace, name, body)
+                stored = await self._create_clique(namespace, name, {**clique, **_CLIQUE})
             else:
-                stored = await self._api.replace(path, body, _deadline())
+                metadata = {
+                    key: clique["metadata"][key]
+                    for key in ("resourceVersion", "ownerReferences")
+                    if key in clique["metadata"]
+                }
+                body = {"metadata": metadata, "daemons": clique["daemons"]}
+                path = api_paths.cliques(namespace, name)
+                stored = await self._api.patch(path, body, _deadline())
         except NotFound as error:  # its last owner is gone, and the watch has not reported it yet
             raise Conflict(error.reason, error.message) from error
         self._informers.record_write(stored)
         return stored
+
+    async def whole_clique(self, clique: JsonObject) -> JsonObject:
+        """A clique as it is now, with what is not kept of it.
+
+        Raises:
+            Conflict: It does not exist any more.
+        """
+        metadata = clique["metadata"]
+        try:
+            path = api_paths.cliques(metadata["namespace"], metadata["name"])
+            return await self._api.get(path, _deadline())
+        except NotFound as error:
+            raise Conflict(error.reason, error.message) from error
 
     async def _create_clique(self, namespace: str, name: str, body: JsonObject) -> JsonObject:
         try:
@@ -131,8 +152,9 @@ class ObjectWriter:
             stored = await self._api.get(path, _deadline())
             labels = stored["metadata"].get("labels") or {}
             if not metadata["labels"].items() <= labels.items():
-                stored["metadata"]["labels"] = {**labels, **metadata["labels"]}
-                stored = await self._api.replace(path, stored, _deadline())
+                version = stored["metadata"]["resourceVersion"]
+                change = {"resourceVersion": version, "labels": metadata["labels"]}
+                stored = await self._api.patch(path, {"metadata": change}, _deadline())
             self._informers.record_write(stored)
             raise
 
@@ -151,13 +173,6 @@ class ObjectWriter:
                 await self._remove_node_label(snapshot, node)
             case RemoveDomainFinalizer():
                 await self._remove_domain_finalizer(snapshot)
-
-    async def is_deleted(self, snapshot: DomainSnapshot) -> bool:
-        """Ask the API server whether a domain that is missing in the cache is really deleted."""
-        listed = await self._api.get(
-            api_paths.ALL_DOMAINS, _deadline(), accept=connection.METADATA_LIST
-        )
-        return all(each["metadata"]["uid"] != snapshot.uid for each in listed.get("items") or ())
 
     async def _create(self, kind: Kind, desired: JsonObject) -> None:
         child = Child(kind, children.creation_body(desired))
@@ -179,14 +194,15 @@ class ObjectWriter:
             if kind == TEMPLATE:
                 self._specs.record(await self._as_v1(kind, stored))
 
-    async def _whole_template(self, template: Child) -> Child:
-        """A template with its spec."""
+    async def _whole_template(self, template: Child, desired: JsonObject) -> Child:
+        """A template with its spec, which is remembered only if it is the desired one."""
         metadata = template.object
         spec = self._specs.get(metadata)
         if spec is None:
             stored = await self._api.get(await self._path(template), _deadline())
             metadata = await self._as_v1(template.kind, stored)
-            self._specs.record(metadata)
+            if not children.differs_in_spec(metadata, desired):
+                self._specs.record(metadata)
             spec = metadata["spec"]
         version = apiversions.group_version("v1")
         return Child(template.kind, {**metadata, "apiVersion": version, "spec": spec})
@@ -214,7 +230,13 @@ class ObjectWriter:
             await self._delete(child)  # the spec is immutable; the next reconcile creates it again
             return True
         if child.kind == TEMPLATE:
-            await self._patch(child, corrected["metadata"])
+            finalizers = (*await self._all_finalizers(child), *corrected["metadata"]["finalizers"])
+            metadata = {
+                "resourceVersion": child.object["metadata"]["resourceVersion"],
+                "labels": corrected["metadata"]["labels"],
+                "finalizers": list(dict.fromkeys(finalizers)),
+            }
+            await self._patch(child, metadata)
         else:
             path = await self._path(child)
             stored = await self._api.replace(path, corrected, _deadline())
@@ -246,16 +268,16 @@ class ObjectWriter:
             self._record_deletion(child)
 
     async def _remove_finalizer(self, child: Child) -> None:
-        remaining = [name for name in child.finalizers if name != names.DOMAIN_FINALIZER]
+        finalizers = await self._all_finalizers(child)
+        remaining = [name for name in finalizers if name != names.DOMAIN_FINALIZER]
         try:
             await self._patch(child, _finalizers_metadata(child.object, remaining))
         except NotFound:
             self._record_deletion(child)
 
     async def _remove_domain_finalizer(self, snapshot: DomainSnapshot) -> None:
-        remaining = [
-            name for name in _finalizers(snapshot.stored) if name != names.DOMAIN_FINALIZER
-        ]
+        finalizers = await self._domain_finalizers(snapshot)
+        remaining = [name for name in finalizers if name != names.DOMAIN_FINALIZER]
         try:
             body = {"metadata": _finalizers_metadata(snapshot.stored, remaining)}
             stored = await self._api.patch(_domain_path(snapshot), body, _deadline())
@@ -297,6 +319,26 @@ class ObjectWriter:
         )
         return bool(found.get("items"))
 
+    async def _domain_finalizers(self, snapshot: DomainSnapshot) -> Sequence[str]:
+        metadata = snapshot.stored["metadata"]
+        return await self._read_finalizers(api_paths.domain(metadata["namespace"]), snapshot.stored)
+
+    async def _all_finalizers(self, child: Child) -> Sequence[str]:
+        path = await self._path(child, is_collection=True)
+        return await self._read_finalizers(path, child.object)
+
+    async def _read_finalizers(self, collection: str, kept: JsonObject) -> Sequence[str]:
+        """All finalizers of an object, which are read if some are not kept.
+
+        A patch of the version that is kept fails if the object has changed since.
+        """
+        if not kept_parts.is_partial(kept):
+            return _finalizers(kept)
+        params = {"fieldSelector": f"metadata.name={kept['metadata']['name']}"}
+        listed = await self._api.get(collection, _deadline(), params, connection.METADATA_LIST)
+        found = next(iter(listed.get("items") or ()), kept)
+        return _finalizers(found)
+
     def _record_deletion(self, child: Child) -> None:
         self._informers.record_deletion({**child.object, "kind": child.kind})
 
@@ -330,6 +372,7 @@ _VALID_SPECS: Final[Mapping[Kind, str]] = {
 }
 """What to do when a name is taken, and when the API server rejects a child."""
 
+_STATUS_METADATA: Final = ("name", "namespace", "uid", "resourceVersion")
 _DOMAIN: Final = {"apiVersion": names.NVIDIA_API_VERSION, "kind": names.DOMAIN_KIND}
 
 

@@ -31,6 +31,7 @@ from nvdra_cd_controller import (
 )
 from nvdra_cd_controller.children import ChildConfig
 from nvdra_cd_controller.clique_writer import CliqueWriter, CliqueWriterResult
+from nvdra_cd_controller.deleted_domains import DeletedDomains
 from nvdra_cd_controller.domain_root_span import ANNOTATION, DomainRootSpan
 from nvdra_cd_controller.domain_snapshot import TEMPLATE, DomainSnapshot
 from nvdra_cd_controller.informers import DomainInformers
@@ -59,6 +60,7 @@ class Reconciler:
         telemetry: Telemetry[DomainMetrics],
         clock: Clock,
         missing_pods: MissingPods,
+        deleted_domains: DeletedDomains,
     ) -> None:
         self._missing_pods = missing_pods
         self._informers = informers
@@ -70,6 +72,7 @@ class Reconciler:
         self._root_span = DomainRootSpan(telemetry, clock)
         self._clique_writer = CliqueWriter(writer, telemetry)
         self._teardown = TeardownRunner(informers, writer)
+        self._deleted_domains = deleted_domains
 
     async def reconcile(self, uid: DomainUID) -> float | None:
         """Reconcile one domain.
@@ -266,8 +269,8 @@ class Reconciler:
         self._missing_pods.forget(snapshot.uid)
         if teardown.next_step(snapshot) == teardown.COMPLETE:
             return None
-        if not await self._writer.is_deleted(snapshot):
-            return REQUEUE_S  # the domain exists; the watch has not reported it yet
+        if not await self._deleted_domains.contains(snapshot.uid):
+            return REQUEUE_S  # it may exist; the watch has not reported it yet
         LOG.info("Cleaning up after a deleted ComputeDomain", uid=snapshot.uid)
         with self._operation(TEARDOWN, snapshot) as span:
             result = await self._teardown.run(snapshot)

@@ -179,7 +179,7 @@ def _accepted(failure: DriverError | None) -> ConditionValue:
 
 def _children_ready(inputs: StatusInputs) -> ConditionValue:
     if inputs.waits_for:
-        return ConditionValue(False, ConditionReason.DELETING, f"waiting for {inputs.waits_for}")
+        return _deleting(inputs)
     if inputs.failure is not None:
         return ConditionValue(False, inputs.failure.reason, inputs.failure.event_text)
     if not inputs.all_children_exist:
@@ -194,10 +194,15 @@ def _children_ready(inputs: StatusInputs) -> ConditionValue:
     return ConditionValue(True, ConditionReason.CHILDREN_READY, f"the {what}")
 
 
+def _deleting(inputs: StatusInputs) -> ConditionValue:
+    text = _truncate(f"waiting for {inputs.waits_for}")
+    return ConditionValue(False, ConditionReason.DELETING, text)
+
+
 def _ready(domain: ComputeDomain, inputs: StatusInputs) -> ConditionValue:
     members = inputs.members
     if inputs.waits_for:
-        return ConditionValue(False, ConditionReason.DELETING, f"waiting for {inputs.waits_for}")
+        return _deleting(inputs)
     is_accepted = inputs.failure is None or inputs.failure.reason not in _NOT_ACCEPTED
     # A child that cannot be written, or is made again, takes nothing from the nodes that run.
     if not members or not is_accepted:

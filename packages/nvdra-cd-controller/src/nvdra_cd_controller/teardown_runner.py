@@ -2,7 +2,7 @@
 """Performs the steps of a domain's teardown, as far as they can be done now."""
 
 import asyncio
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from nvdra_api.errors import DriverError
 
@@ -10,7 +10,11 @@ from nvdra_cd_controller import teardown
 from nvdra_cd_controller.domain_snapshot import DomainSnapshot
 from nvdra_cd_controller.informers import DomainInformers
 from nvdra_cd_controller.object_writer import ObjectWriter
-from nvdra_cd_controller.teardown import Action, Step
+from nvdra_cd_controller.teardown import Step
+
+_MAX_CONCURRENT: Final = 4
+"""Actions of one step at a time. The client's rate limit serves requests as they come: a step of
+thousands of actions, which any user can cause, would delay the requests of all other domains."""
 
 
 class TeardownResult(NamedTuple):
@@ -53,17 +57,19 @@ class TeardownRunner:
             previous, snapshot = step, self._informers.snapshot(snapshot.uid)
 
     async def _perform_step(self, snapshot: DomainSnapshot, step: Step) -> None:
-        """Perform the actions concurrently; raise the first failure once all have ended."""
+        """Perform the actions, a few at a time; raise the first failure once all have ended."""
         failures: list[DriverError] = []
+        left = iter(step.actions)
 
-        async def perform(action: Action) -> None:
-            try:
-                await self._writer.perform(snapshot, action)
-            except DriverError as error:
-                failures.append(error)
+        async def perform_next() -> None:
+            for action in left:
+                try:
+                    await self._writer.perform(snapshot, action)
+                except DriverError as error:
+                    failures.append(error)
 
         async with asyncio.TaskGroup() as group:
-            for action in step.actions:
-                group.create_task(perform(action))
+            for _ in range(_MAX_CONCURRENT):
+                group.create_task(perform_next())
         if failures:
             raise failures[0]

@@ -9,7 +9,7 @@ from nvdra_api import names
 from nvdra_api.errors import DriverError, PermanentError, Reason
 from nvdra_api.ids import NodeName
 from nvdra_api.meta import JsonObject
-from nvdra_cd_controller import children, network_policies
+from nvdra_cd_controller import children, kept_parts, network_policies
 from nvdra_cd_controller.domain_snapshot import Child, DomainSnapshot
 from nvdra_cd_controller.informers import DomainInformers
 from nvdra_cd_controller.network_policies import NetworkRules
@@ -20,6 +20,7 @@ from nvdra_cd_controller.teardown import (
     RemoveFinalizer,
     RemoveNodeLabel,
 )
+from nvdra_runtime.kube import connection
 from nvdra_runtime.kube.errors import Conflict, Invalid
 from nvdra_testing import virtual_time
 from nvdra_testing.control_plane import domain_values
@@ -344,12 +345,21 @@ def clique(**metadata: Any) -> JsonObject:
     }
 
 
-def test_a_clique_is_replaced_over_the_version_that_was_read() -> None:
-    _, api = run(
-        always((200, clique())), lambda writer: writer.write_clique(clique(), is_new=False)
-    )
-    assert api.lines() == [f"PUT {CLIQUES}/c"]
-    assert api.sent(f"PUT {CLIQUES}/c").body == clique()
+def test_of_a_clique_entries_and_owners_are_set_on_the_version_that_was_read() -> None:
+    owners = [{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u"}]
+    change = clique(ownerReferences=owners)
+    _, api = run(always((200, clique())), lambda writer: writer.write_clique(change, is_new=False))
+    assert api.lines() == [f"PATCH {CLIQUES}/c"]
+    assert api.sent(f"PATCH {CLIQUES}/c").body == {
+        "metadata": {"resourceVersion": "8", "ownerReferences": owners},
+        "daemons": clique()["daemons"],
+    }
+
+
+def test_a_clique_that_is_gone_when_it_is_read_whole_is_a_conflict() -> None:
+    call = lambda writer: writer.whole_clique(clique())  # noqa: E731
+    assert run(always((200, clique())), call)[0] == clique()
+    assert isinstance(run(always(GONE), call)[0], Conflict)
 
 
 @pytest.mark.parametrize("answer", [recorded_api.status(409, "Conflict"), GONE])
@@ -374,13 +384,79 @@ def test_a_clique_that_exists_already_gets_the_labels_by_which_it_is_found(
     error, api = run(answer, lambda writer: writer.write_clique(clique(), is_new=True))
     assert isinstance(error, Conflict)
     seen = [f"POST {CLIQUES}", f"GET {CLIQUES}/c"]
-    assert api.lines() == (seen if has_labels else [*seen, f"PUT {CLIQUES}/c"])
+    assert api.lines() == (seen if has_labels else [*seen, f"PATCH {CLIQUES}/c"])
     if not has_labels:
-        labels = {"theirs": "x", names.DOMAIN_LABEL: UID}
-        assert api.sent(f"PUT {CLIQUES}/c").body == clique(labels=labels)
+        assert api.sent(f"PATCH {CLIQUES}/c").body == {
+            "metadata": {"resourceVersion": "8", "labels": {names.DOMAIN_LABEL: UID}}
+        }
 
 
-def test_a_domain_that_the_cache_lacks_is_deleted_only_if_the_server_says_so() -> None:
-    listed = {"items": [SNAPSHOT.stored]}
-    assert run(always((200, listed)), lambda writer: writer.is_deleted(SNAPSHOT))[0] is False
-    assert run(always((200, {"items": []})), lambda writer: writer.is_deleted(SNAPSHOT))[0] is True
+THEIRS = [f"example.com/theirs-{number}" for number in range(40)]
+
+
+def listed(obj: JsonObject) -> Callable[[Request], Answer]:
+    """The whole object in a list, and as the answer to a change."""
+
+    def answer(request: Request) -> Answer:
+        is_list = request.line.startswith("GET") and request.accept == connection.METADATA_LIST
+        metadata = {**obj["metadata"], "resourceVersion": "99"}
+        return 200, {"items": [obj]} if is_list else {**obj, "metadata": metadata}
+
+    return answer
+
+
+@pytest.mark.parametrize("ours_at", [0, 20, 40])
+def test_finalizers_of_others_that_are_not_kept_stay(ours_at: int) -> None:
+    finalizers = [*THEIRS[:ours_at], names.DOMAIN_FINALIZER, *THEIRS[ours_at:]]
+    whole = domain_values.domain_json()
+    whole["metadata"]["finalizers"] = finalizers
+    snapshot = DomainSnapshot(UID, domain_values.domain(), kept_parts.of_domain(whole))
+    settings = {names.DOMAIN_SETTINGS_ANNOTATION: "{}"}
+    _, api = run(listed(whole), lambda writer: writer.prepare_domain(snapshot, settings))
+    assert api.sent(f"PATCH {DOMAIN}").body["metadata"]["finalizers"] == finalizers
+    (read,) = (each for each in api.requests if each.line.startswith("GET"))
+    assert read.params == {"fieldSelector": "metadata.name=ring"}
+
+    _, api = run(listed(whole), lambda writer: writer.perform(snapshot, RemoveDomainFinalizer()))
+    assert api.sent(f"PATCH {DOMAIN}").body["metadata"]["finalizers"] == THEIRS
+
+    template = stored(wanted_template(), finalizers=finalizers)
+    kept = Child("ResourceClaimTemplate", kept_parts.of_template(template))
+    _, api = run(listed(template), lambda writer: writer.perform(SNAPSHOT, RemoveFinalizer(kept)))
+    assert api.sent(f"PATCH {TEMPLATE}").body == {
+        "metadata": {"resourceVersion": "5", "finalizers": THEIRS}
+    }
+
+
+def test_a_template_that_lost_its_label_gets_it_and_keeps_the_finalizers_of_others() -> None:
+    wanted = wanted_template()
+    whole = stored(wanted, labels={}, finalizers=THEIRS)
+
+    def answer(request: Request) -> Answer:
+        if request.line.startswith("POST"):
+            return recorded_api.status(409, "AlreadyExists")
+        if request.line.startswith("GET"):
+            return 200, whole
+        return listed(whole)(request)
+
+    _, api = run(answer, lambda writer: writer.ensure("ResourceClaimTemplate", wanted, ()))
+    assert api.sent(f"PATCH {TEMPLATE}").body == {
+        "metadata": {
+            "resourceVersion": "5",
+            "labels": wanted["metadata"]["labels"],
+            "finalizers": [*THEIRS, names.DOMAIN_FINALIZER],
+        }
+    }
+
+
+def test_the_spec_of_a_template_that_is_not_ours_is_not_remembered() -> None:
+    wanted, known = wanted_template(), metadata_of(stored(wanted_template()))
+    other = stored(wanted)
+    other["spec"] = {"spec": {"devices": {"requests": []}}, "long": "x" * 1000}
+
+    async def twice(writer: ObjectWriter) -> None:
+        for _ in range(2):
+            await writer.ensure("ResourceClaimTemplate", wanted, (known,))
+
+    _, api = run(always((200, other)), twice)
+    assert api.lines("GET") == [f"GET {TEMPLATE}"] * 2

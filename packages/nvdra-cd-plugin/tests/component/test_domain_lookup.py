@@ -46,7 +46,7 @@ async def test_the_domain_of_claims_without_annotations_is_searched_for(
     domain = rig.create_domain()
     assert not (await rig.prepare(rig.create_daemon_claim(domain, claim_annotations={}))).error
     assert proxy.count(LISTS) == 2, "in the claim's namespace, then in all"
-    assert gets(proxy, domain) == 0
+    assert gets(proxy, domain) == 1
 
 
 async def test_after_a_restart_a_waiting_claims_domain_is_read_by_its_name(

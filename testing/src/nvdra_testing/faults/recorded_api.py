@@ -12,10 +12,11 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from nvdra_api.errors import Reason
 from nvdra_api.meta import JsonObject
-from nvdra_runtime.kube.client import Client
+from nvdra_runtime.kube.client import MAX_LIST_BYTES, Client
 from nvdra_runtime.kube.connection import JSON
-from nvdra_runtime.kube.errors import error_for_status, translate_errors
+from nvdra_runtime.kube.errors import AnswerTooLong, error_for_status, translate_errors
 
 
 @dataclass(frozen=True)
@@ -106,6 +107,7 @@ class RecordedApi(Client):
         body: Any = None,
         content_type: str = JSON,
         accept: str = JSON,
+        max_bytes: int = MAX_LIST_BYTES,
     ) -> bytes:
         now = asyncio.get_running_loop().time()
         with translate_errors(verb, path, self.host):
@@ -118,4 +120,6 @@ class RecordedApi(Client):
         text = json.dumps(document).encode()
         if code >= 300:
             raise error_for_status(verb, path, code, text)
+        if len(text) > max_bytes:
+            raise AnswerTooLong(Reason.API_UNAVAILABLE, f"more than {max_bytes} bytes")
         return text

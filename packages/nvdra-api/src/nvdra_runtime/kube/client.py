@@ -58,7 +58,7 @@ _SECONDS: Final = re.compile("[0-9]{1,9}")
 _LONG_BYTES: Final = 1 << 20
 """A longer list is parsed beside the loop, which has a lease to renew and probes to answer: one
 that holds a million brackets takes seconds."""
-_MAX_LIST_BYTES: Final = 64 << 20
+MAX_LIST_BYTES: Final = 64 << 20
 """The longest answer. A list of 1,000 nodes, or of 500 domains with all their members, has 10."""
 
 
@@ -97,10 +97,22 @@ class Client:
             NotFound: The object does not exist.
             RetryableError: Any other error, or no answer by the deadline.
         """
-        body = await self._call("GET", path, deadline, params, accept=accept)
-        if len(body) > _LONG_BYTES:
-            return await asyncio.to_thread(_decode_object, "GET", path, body)
-        return _decode_object("GET", path, body)
+        return await _decoded(path, await self._call("GET", path, deadline, params, accept=accept))
+
+    async def list_page(
+        self, path: str, deadline: float, params: Mapping[str, str], accept: str, max_bytes: int
+    ) -> tuple[JsonObject, int]:
+        """Read one page of a list. Returns it and the length of its text in bytes.
+
+        `list_pages.pages` reads all of them.
+
+        Raises:
+            AnswerTooLong: The answer has more than `max_bytes`; no more of it was read.
+            Gone: The server has forgotten the list that the page continues.
+            RetryableError: Any other error, or no answer by the deadline.
+        """
+        body = await self._call("GET", path, deadline, params, accept=accept, max_bytes=max_bytes)
+        return await _decoded(path, body), len(body)
 
     async def create(
         self, path: str, body: JsonObject, deadline: float, *, normalized: bool = False
@@ -296,6 +308,7 @@ class Client:
         body: Any = None,
         content_type: str = JSON,
         accept: str = JSON,
+        max_bytes: int = MAX_LIST_BYTES,
     ) -> bytes:
         response = await self._send_with_retries(
             verb, path, deadline, params, body, content_type, accept
@@ -303,11 +316,11 @@ class Client:
         with translate_errors(verb, path, self.host):
             try:
                 async with asyncio.timeout_at(deadline):
-                    answer = await _read(response, _MAX_LIST_BYTES)
+                    answer = await _read(response, max_bytes)
             finally:
                 response.release()
-        if len(answer) > _MAX_LIST_BYTES:
-            raise _too_long(verb, path, _MAX_LIST_BYTES)
+        if len(answer) > max_bytes:
+            raise _too_long(verb, path, max_bytes)
         return answer
 
     async def _send_with_retries(
@@ -424,9 +437,15 @@ def _too_long(verb: str, path: str, max_bytes: int) -> RetryableError:
     )
 
 
+async def _decoded(path: str, body: bytes) -> JsonObject:
+    if len(body) > _LONG_BYTES:
+        return await asyncio.to_thread(_decode_object, "GET", path, body)
+    return _decode_object("GET", path, body)
+
+
 def _decode_object(verb: str, path: str, body: bytes) -> JsonObject:
     with invalid_response(verb, path):
-        document = json_text.parse_objects(body, _MAX_LIST_BYTES)
+        document = json_text.parse_objects(body, MAX_LIST_BYTES)
         if not isinstance(document, dict):
             raise ValueError("it is not a JSON object")  # noqa: TRY004 - as the parser
     return document

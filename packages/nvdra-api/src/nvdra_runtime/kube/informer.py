@@ -19,10 +19,9 @@ from typing import Final
 from nvdra_api.errors import DriverError
 from nvdra_api.meta import JsonObject
 
-from nvdra_runtime.kube import connection, informer_cache
+from nvdra_runtime.kube import connection, informer_cache, list_pages
 from nvdra_runtime.kube.client import Client
 from nvdra_runtime.kube.errors import (
-    AnswerTooLong,
     DraDisabled,
     Gone,
     NotServed,
@@ -50,11 +49,6 @@ _BACKOFF_RESET_CEILINGS = 2.0
 _BACKOFF_RESET_S = 10.0
 """A copy that was up to date for so many of the longest delays, and for so long, begins with the
 first one again. A watch that hangs before it fails takes less."""
-
-_PAGE_SIZE: Final = 500
-_SMALLER: Final = 10
-"""How many objects to list at once, and how many times fewer, where an answer would be too long:
-a user who creates objects of 1.5 MB keeps no object of others from being listed."""
 
 _REPEATED: Final = "listing and watching has failed unexpectedly, and is begun again"
 
@@ -100,7 +94,7 @@ class Informer:
         transform: Callable[[JsonObject], JsonObject] = informer_cache.keep_whole_object,
         backoff: Backoff = LIST_BACKOFF,
         pause_after_change: Callable[[], float] = _never_pause,
-        page_size: int | None = None,
+        in_pages: bool = False,
         metadata_only: bool = False,
     ) -> None:
         """Create an informer. `running` lists and watches.
@@ -121,9 +115,10 @@ class Informer:
             pause_after_change: Called after each list or event that changed the copy. Returns for
                 how many seconds nothing is received; then the collection is listed again, so that
                 all that has changed meanwhile is received once.
-            page_size: How many objects to list at once; None for all. Pages need less memory here,
-                if `transform` keeps little, and more work in the server, which has to read them
-                from etcd: they are for a few clients of a large collection.
+            in_pages: Whether to list in pages of a few MiB, so that the memory needed does not grow
+                with what others write into the objects; else only if all are too long at once.
+                Pages are more work for the server, which may have to read them from etcd: they are
+                for a few clients of a collection that users fill.
             metadata_only: Receive nothing but `metadata`. The objects are of the kind
                 PartialObjectMetadata.
         """
@@ -135,7 +130,7 @@ class Informer:
         self._on_change = on_change
         self._pause_after_change = pause_after_change
         self._paused_until = -math.inf
-        self._page_size = page_size
+        self._in_pages = in_pages
         self._list_type, self._event_type = (
             (connection.METADATA_LIST, connection.METADATA)
             if metadata_only
@@ -245,27 +240,23 @@ class Informer:
 
     async def _list_pages(self, path: str, deadline: float) -> bool:
         """List page by page, so that the whole objects are never there at once."""
+        pages = list_pages.pages(
+            self._api,
+            path,
+            deadline,
+            self._params,
+            self._list_type,
+            is_whole_first=not self._in_pages,
+        )
         kept: dict[str, JsonObject] = {}
-        page, size = await self._page(path, deadline, {}, self._page_size)
-        with invalid_response("GET", path):
-            while token := (page.get("metadata") or {}).get("continue"):
-                kept |= self._cache.kept(page)
-                page, size = await self._page(path, deadline, {"continue": token}, size)
-            return self._cache.replace(page, kept)
-
-    async def _page(
-        self, path: str, deadline: float, more: Mapping[str, str], size: int | None
-    ) -> tuple[JsonObject, int | None]:
-        """One page and its size: a smaller one where an answer cannot have as many long objects."""
-        while True:
-            limit = {"limit": str(size)} if size else {}
-            try:
-                params = {**self._params, **limit, **more}
-                return await self._api.get(path, deadline, params, self._list_type), size
-            except AnswerTooLong:
-                if size == 1:
-                    raise
-                size = max(1, (size or _PAGE_SIZE) // _SMALLER)
+        last: JsonObject = {}
+        async with contextlib.aclosing(pages):
+            async for page in pages:
+                with invalid_response("GET", path):
+                    kept |= self._cache.kept(page)
+                last = {**page, "items": ()}
+                del page
+        return self._cache.replace(last, kept)
 
     async def _watch_until_relist(self, path: str) -> None:
         """Watch, and resume where each watch ended, until a list is necessary.

@@ -16,6 +16,7 @@ from typing import Final, Generic, TypeVar
 
 from nvdra_api.errors import DriverError
 
+from nvdra_runtime.kube.fair_slots import FairSlots
 from nvdra_runtime.process import background_tasks, timeouts
 from nvdra_runtime.process.background_tasks import BackgroundTasks
 from nvdra_runtime.process.backoff import Backoff
@@ -30,6 +31,11 @@ TLS handshakes cost more than the concurrency gains."""
 DRAIN_TIMEOUT_S: Final = 4.0
 """How long leaving waits for tasks in progress before it cancels them. It is less than the time
 between the renew deadline and the expiry of a lost lease."""
+
+
+def _one_group(_: str) -> str:
+    """The group of all keys."""
+    return ""
 
 
 @dataclass(slots=True, eq=False)
@@ -62,6 +68,7 @@ class WorkQueue(Generic[K]):
         reconcile: Callable[[K], Awaitable[float | None]],
         *,
         on_failure: Callable[[K, DriverError, float], None],
+        group_of: Callable[[K], str] = _one_group,
         backoff: Backoff = RETRY_BACKOFF,
         max_concurrent: int = MAX_CONCURRENT,
         min_interval_s: float = 0.0,
@@ -71,6 +78,8 @@ class WorkQueue(Generic[K]):
         Args:
             reconcile: Processes one key.
             on_failure: Called with each failure and the seconds until the retry.
+            group_of: Returns the group of a key, such as the namespace of a user. Groups take
+                turns, so that one with thousands of keys does not delay those of others.
             backoff: Delays between the retries of a key.
             max_concurrent: Maximum number of keys that are processed concurrently.
             min_interval_s: Minimum time between two runs for one key; it collects changes.
@@ -80,7 +89,8 @@ class WorkQueue(Generic[K]):
         self._backoff = backoff
         self._min_interval_s = min_interval_s
         self._drain_timeout_s = DRAIN_TIMEOUT_S
-        self._slots = asyncio.Semaphore(max_concurrent)
+        self._group_of = group_of
+        self._slots = FairSlots(max_concurrent)
         self._keys: dict[K, _KeyState] = {}
         self._group: BackgroundTasks | None = None
 
@@ -148,7 +158,7 @@ class WorkQueue(Generic[K]):
                 del self._keys[key]
 
     async def _process_once(self, key: K, known: _KeyState) -> float | None:
-        async with self._slots:
+        async with self._slots.hold(self._group_of(key)):
             known.is_processing = True
             try:
                 with background_tasks.contain("A key cannot be processed", key=key) as contained:

@@ -7,9 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
-from nvdra_api.errors import Reason
 from nvdra_api.meta import JsonObject
-from nvdra_runtime.kube.errors import AnswerTooLong
 from nvdra_runtime.kube.informer import PROMPT_BACKOFF, Informer, fixed_path
 from nvdra_testing import virtual_time
 from nvdra_testing.faults import recorded_api
@@ -54,6 +52,8 @@ def versions(api: RecordedApi) -> Sequence[str]:
 def watched(
     answers: Callable[[Request], Answer],
     main: Callable[[RecordedApi, Informer], Any],
+    *,
+    run: Callable[[Callable[[], Any]], Any] = virtual_time.run_with_virtual_time,
     **options: Any,
 ) -> Any:
     async def find_path(deadline: float, is_lost: bool) -> str:
@@ -66,7 +66,7 @@ def watched(
         async with informer.running():
             return await main(api, informer)
 
-    return virtual_time.run_with_virtual_time(started)
+    return run(started)
 
 
 async def names_are(informer: Informer, *names: str) -> None:
@@ -141,13 +141,11 @@ def test_a_watch_that_fails_before_any_event_is_told_and_the_collection_listed_l
     watched(answers, main)
 
 
-def test_a_large_collection_is_listed_in_pages() -> None:
-    def page(token: str, *objects: JsonObject) -> Answer:
-        return 200, {
-            "metadata": {"resourceVersion": "5", "continue": token},
-            "items": list(objects),
-        }
+def page(token: str, *objects: JsonObject) -> Answer:
+    return 200, {"metadata": {"resourceVersion": "5", "continue": token}, "items": list(objects)}
 
+
+def test_a_large_collection_is_listed_in_pages() -> None:
     answers = script(
         (GET, page("two", obj("a", 1), obj("b", 2))),
         (GET, page("three", obj("c", 3))),
@@ -162,29 +160,41 @@ def test_a_large_collection_is_listed_in_pages() -> None:
         await asyncio.sleep(60)
         asked = [each.params for each in api.requests if each.line == GET]
         assert [each.get("continue") for each in asked] == [None, "two", "three", None, "four"]
-        assert {each["limit"] for each in asked} == {"2"}
+        assert [int(each["limit"]) for each in asked] == [16, 32, 64, 16, 32]
         assert {each["labelSelector"] for each in asked} == {"a"}
 
-    watched(answers, main, page_size=2)
+    watched(answers, main, in_pages=True)
 
 
-@pytest.mark.parametrize("page_size", [None, 250])
-def test_objects_that_are_too_long_together_are_listed_in_smaller_pages(
-    page_size: int | None,
-) -> None:
+@pytest.mark.parametrize("in_pages", [False, True])
+def test_objects_that_are_too_long_together_are_listed_in_smaller_pages(*, in_pages: bool) -> None:
+    """The server has 45 objects of 1.5 MB."""
+    long = "x" * 1_500_000
+
     def answer(request: Request) -> Answer:
         if request.line != GET:
             return OPEN
-        if int(request.params.get("limit", "1000")) > 9:
-            raise AnswerTooLong(Reason.API_UNAVAILABLE, "the answer is too long")
-        token = "" if "continue" in request.params else "rest"
-        found = [obj("b", 2)] if "continue" in request.params else [obj("a", 1)]
-        return 200, {"metadata": {"resourceVersion": "5", "continue": token}, "items": found}
+        first = int(request.params.get("continue", "0"))
+        after = min(45, first + int(request.params.get("limit", "1000")))
+        found = [{**obj(f"o{each}", each), "long": long} for each in range(first, after)]
+        return page(str(after) if after < 45 else "", *found)
 
     async def main(api: RecordedApi, informer: Informer) -> None:
-        await names_are(informer, "a", "b")
+        await names_are(informer, *(f"o{each}" for each in range(45)))
+        limits = [int(each.params.get("limit", "0")) for each in api.requests if each.line == GET]
+        assert limits == [*([] if in_pages else [0]), 16, 4, *[1] * 41]
+        assert all("long" not in each for each in informer.snapshot().values())
 
-    watched(answer, main, page_size=page_size)
+    def run(started: Callable[[], Any]) -> Any:
+        return asyncio.run(started())  # long answers are parsed in a thread, which takes real time
+
+    watched(
+        answer,
+        main,
+        run=run,
+        in_pages=in_pages,
+        transform=lambda each: {"metadata": each["metadata"]},
+    )
 
 
 def test_after_a_pause_all_that_has_changed_is_read_once() -> None:

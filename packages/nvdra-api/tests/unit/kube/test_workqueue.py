@@ -3,10 +3,12 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 from nvdra_api.errors import Reason, RetryableError
 from nvdra_runtime.kube import workqueue
+from nvdra_runtime.kube.fair_slots import FairSlots
 from nvdra_runtime.kube.workqueue import WorkQueue
 from nvdra_runtime.process.backoff import Backoff
 from nvdra_testing import virtual_time
@@ -18,7 +20,9 @@ UNREACHED = RetryableError(Reason.API_UNAVAILABLE, "no answer")
 class Worker:
     """Works as told; keeps what it was asked for, and when."""
 
-    def __init__(self, work: Callable[[str], Awaitable[float | None]], calm_s: float = 0.0) -> None:
+    def __init__(
+        self, work: Callable[[str], Awaitable[float | None]], calm_s: float = 0.0, **options: Any
+    ) -> None:
         self._work = work
         self.asked: list[tuple[str, float]] = []
         self.at_once = self.most_at_once = 0
@@ -29,6 +33,7 @@ class Worker:
             backoff=BACKOFF,
             max_concurrent=3,
             min_interval_s=calm_s,
+            **options,
         )
 
     async def _once(self, key: str) -> float | None:
@@ -240,5 +245,51 @@ def test_what_changes_shortly_after_a_look_waits_for_calm_and_is_one_look() -> N
             worker.queue.add("a")
             await asyncio.sleep(1)
         assert [when for _, when in worker.asked] == [0, 2, 51.5]
+
+    virtual_time.run_with_virtual_time(main)
+
+
+def namespace_of(key: str) -> str:
+    return key.partition("/")[0]
+
+
+def test_a_namespace_with_many_keys_delays_no_other() -> None:
+    async def main() -> None:
+        worker = Worker(ten_seconds, group_of=namespace_of)
+        async with worker.queue.running():
+            for number in range(300):
+                worker.queue.add(f"many/{number}")
+            worker.queue.add("few/0")
+            worker.queue.add("few/1")
+            await asyncio.sleep(25)
+        assert [(key, when) for key, when in worker.asked if key.startswith("few")] == [
+            ("few/0", 10.0),
+            ("few/1", 20.0),
+        ]
+
+    virtual_time.run_with_virtual_time(main)
+
+
+def test_a_turn_of_a_task_that_was_cancelled_is_the_next_ones() -> None:
+    async def main() -> None:
+        slots, held, tasks = FairSlots(1), list[str](), dict[str, asyncio.Task[None]]()
+
+        async def hold(name: str) -> None:
+            async with slots.hold(name):
+                held.append(name)
+                await asyncio.sleep(1)
+
+        async with asyncio.TaskGroup() as group:
+            for name in "abcd":
+                tasks[name] = group.create_task(hold(name))
+            await asyncio.sleep(0.5)
+            tasks["b"].cancel()  # while it waits
+            tasks["a"].cancel()
+            while "a" in tasks and not tasks["a"].done():  # noqa: ASYNC110 - no time passes
+                await asyncio.sleep(0)
+            tasks["c"].cancel()  # it has the slot, and has not run yet
+        assert held == ["a", "d"]
+        async with asyncio.timeout(1), slots.hold("e"):
+            pass
 
     virtual_time.run_with_virtual_time(main)

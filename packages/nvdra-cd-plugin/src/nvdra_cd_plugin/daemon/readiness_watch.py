@@ -22,6 +22,7 @@ from nvdra_api import names
 from nvdra_api.errors import DriverError, Reason, RetryableError
 from nvdra_api.gates import Feature, FeatureGates
 from nvdra_api.ids import CliqueID, DomainUID, NodeName
+from nvdra_api.meta import JsonObject
 from nvdra_api.resource.claims import ClaimRef
 from nvdra_api.v1beta1 import ComputeDomain, ComputeDomainClique
 from nvdra_runtime.claims.device_wait_queue import DeviceWaitQueue, NotifyWaiting
@@ -69,6 +70,7 @@ class EntrySource:
         api: Client,
         collection: str,
         name: str,
+        keep: Callable[[JsonObject], JsonObject],
         parse: Callable[[Mapping[str, object]], tuple[DaemonEntry, ...]],
         on_change: Callable[[], None],
         on_watch_restart: Callable[[str], None],
@@ -80,6 +82,7 @@ class EntrySource:
             {"fieldSelector": f"metadata.name={name}"},
             on_watch_restart,
             on_change=lambda _: on_change(),
+            transform=keep,
             backoff=PROMPT_BACKOFF,
         )
 
@@ -274,10 +277,14 @@ class ReadinessWatch:
             name = names.clique_name(domain.uid, clique)
             for namespace in self._managed:
                 path = lookup.cliques_path(namespace)
-                yield EntrySource(self._api, path, name, _parse_clique, on_change, on_restart)
+                yield EntrySource(
+                    self._api, path, name, _trim_clique, _parse_clique, on_change, on_restart
+                )
         else:
             path = lookup.computedomains_path(domain.namespace)
-            yield EntrySource(self._api, path, domain.name, _parse_status, on_change, on_restart)
+            yield EntrySource(
+                self._api, path, domain.name, _trim_domain, _parse_status, on_change, on_restart
+            )
 
     async def _assess(
         self,
@@ -331,6 +338,21 @@ class ReadinessWatch:
                     domain=domain.uid,
                 )
         return readiness.not_ready_error(domain, self._node, state)
+
+
+def _identity(obj: JsonObject) -> JsonObject:
+    keys = ("name", "namespace", "uid", "resourceVersion")
+    return {key: obj["metadata"][key] for key in keys if key in obj["metadata"]}
+
+
+def _trim_clique(obj: JsonObject) -> JsonObject:
+    """The entries alone: a user's annotations may be long."""
+    return {"metadata": _identity(obj), "daemons": obj.get("daemons") or []}
+
+
+def _trim_domain(obj: JsonObject) -> JsonObject:
+    nodes = (obj.get("status") or {}).get("nodes") or []
+    return {"metadata": _identity(obj), "spec": {}, "status": {"nodes": nodes}}
 
 
 def _parse_clique(obj: Mapping[str, object]) -> tuple[DaemonEntry, ...]:

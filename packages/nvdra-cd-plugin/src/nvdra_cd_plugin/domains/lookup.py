@@ -27,9 +27,9 @@ from nvdra_runtime.kube.errors import NotFound
 from nvdra_cd_plugin.domains.api_retry import retry_for_claim
 from nvdra_cd_plugin.domains.claim_records import DomainClaimRecord
 from nvdra_cd_plugin.domains.domain import Domain, domain_of
+from nvdra_cd_plugin.domains.uid_search import UidSearch
 
 _API: Final = f"/apis/{names.NVIDIA_API_VERSION}"
-_PAGE_SIZE: Final = "500"
 _NOT_FOUND_S: Final = 600.0
 """How long a UID that was not found is not looked for in the whole cluster again."""
 _MAX_NOT_FOUND: Final = 256
@@ -57,6 +57,7 @@ class DomainLookup:
         """
         self._api = api
         self._waits = waits
+        self._search = UidSearch(api)
         self._known: dict[DomainUID, Domain] = {}
         self._not_found_until: OrderedDict[DomainUID, float] = OrderedDict()
 
@@ -125,8 +126,9 @@ class DomainLookup:
         if asyncio.get_running_loop().time() >= self._not_found_until.get(uid, 0.0):
             paths.append(f"{_API}/computedomains")
         for path in paths:
-            if (obj := await self._search_list(path, uid, deadline)) is not None:
-                return obj
+            found = await self._search.find(path, uid, deadline)
+            if found is not None:
+                return await self._get_by_name(uid, found.namespace, found.name, deadline)
         return None
 
     def _remember_not_found(self, uid: DomainUID) -> None:
@@ -147,18 +149,6 @@ class DomainLookup:
         except NotFound:
             return None
         return obj if obj["metadata"]["uid"] == uid else None
-
-    async def _search_list(self, path: str, uid: DomainUID, deadline: float) -> JsonObject | None:
-        """Search the list page by page: no selector selects by UID."""
-        params = {"limit": _PAGE_SIZE}
-        while True:
-            page = await self._api.get(path, deadline, params)
-            for obj in page["items"]:
-                if obj["metadata"]["uid"] == uid:
-                    return dict(obj)
-            if not (rest := page["metadata"].get("continue")):
-                return None
-            params = {"limit": _PAGE_SIZE, "continue": rest}
 
 
 def _may_name_domain(record: DomainClaimRecord) -> bool:
