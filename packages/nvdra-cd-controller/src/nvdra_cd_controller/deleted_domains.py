@@ -20,7 +20,6 @@ from nvdra_runtime.kube.client import Client
 from nvdra_cd_controller import api_paths
 
 _MIN_INTERVAL_S: Final = 1.0
-_LIST_TIMEOUT_S: Final = 10.0
 
 
 class DeletedDomains:
@@ -55,9 +54,8 @@ class DeletedDomains:
 
     async def _list(self, uid: DomainUID) -> None:
         asked = {uid, *self._known_uids()}
-        deadline = asyncio.get_running_loop().time() + _LIST_TIMEOUT_S
         pages = list_pages.pages(
-            self._api, api_paths.ALL_DOMAINS, deadline, {}, connection.METADATA_LIST
+            self._api, api_paths.ALL_DOMAINS, math.inf, {}, connection.METADATA_LIST
         )
         async with aclosing(pages):
             async for page in pages:

@@ -55,10 +55,12 @@ class RecordedApi(Client):
 
     Attributes:
         requests: All requests, in order.
+        delay_s: How long each answer takes.
     """
 
     def __init__(self, answer: Callable[[Request], Answer], version: str = "v1") -> None:
         self.requests: list[Request] = []
+        self.delay_s = 0.0
         self._answer = answer
         self._pushed: dict[str, asyncio.Queue[JsonObject]] = {}
         self._dra_api_version = version
@@ -115,7 +117,9 @@ class RecordedApi(Client):
                 raise TimeoutError
         request = Request(f"{verb} {path}", body, dict(params or {}), content_type, now, accept)
         self.requests.append(request)
-        await asyncio.sleep(0)  # others may run while a request is on its way
+        with translate_errors(verb, path, self.host):
+            async with asyncio.timeout_at(deadline):
+                await asyncio.sleep(self.delay_s)  # others may run while a request is on its way
         code, document = self._answer(request)
         text = json.dumps(document).encode()
         if code >= 300:

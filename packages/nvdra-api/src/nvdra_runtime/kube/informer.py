@@ -33,7 +33,7 @@ from nvdra_runtime.process.backoff import Backoff
 
 LOG = log_records.logger(__name__)
 
-_LIST_TIMEOUT_S = 30.0
+_FIND_TIMEOUT_S = 30.0
 _WATCH_TIMEOUT_S = 300
 _WATCH_TIMEOUT_JITTER_S = 60
 _MIN_WATCH_INTERVAL_S = 1.0
@@ -224,10 +224,10 @@ class Informer:
         return None
 
     async def _list(self) -> str:
-        deadline = asyncio.get_running_loop().time() + _LIST_TIMEOUT_S
+        deadline = asyncio.get_running_loop().time() + _FIND_TIMEOUT_S
         path = await self._find_path(deadline, self._is_path_missing)
         self._is_path_missing = False
-        is_changed = await self._list_pages(path, deadline)
+        is_changed = await self._list_pages(path)
         self._notify_changed_keys()
         if self.error:
             self._on_change(frozenset(self._cache.objects()))
@@ -238,12 +238,12 @@ class Informer:
             await self._wake_waiters("")
         return path
 
-    async def _list_pages(self, path: str, deadline: float) -> bool:
+    async def _list_pages(self, path: str) -> bool:
         """List page by page, so that the whole objects are never there at once."""
         pages = list_pages.pages(
             self._api,
             path,
-            deadline,
+            math.inf,
             self._params,
             self._list_type,
             is_whole_first=not self._in_pages,

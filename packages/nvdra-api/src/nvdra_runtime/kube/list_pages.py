@@ -4,7 +4,9 @@
 Source: docs/reference/api-server.md, "List and watch".
 """
 
+import asyncio
 from collections.abc import AsyncGenerator, Mapping
+from typing import Final
 
 from nvdra_api.json_text import MAX_OBJECT_BYTES
 from nvdra_api.meta import JsonObject
@@ -13,6 +15,10 @@ from nvdra_runtime.kube import page_limits
 from nvdra_runtime.kube.client import MAX_LIST_BYTES, Client
 from nvdra_runtime.kube.connection import JSON
 from nvdra_runtime.kube.errors import AnswerTooLong, invalid_response
+
+PAGE_TIMEOUT_S: Final = 30.0
+"""Of one page. A list has no limit of its own: a user who writes gigabytes makes it longer, and
+keeps it from no end."""
 
 
 async def pages(
@@ -31,7 +37,7 @@ async def pages(
     Args:
         api: The API server.
         path: The collection.
-        deadline: Monotonic seconds, of the whole list.
+        deadline: Monotonic seconds, of the whole list; infinite for none but that of each page.
         params: Selectors.
         accept: Media type of the answers.
         is_whole_first: Ask for everything at once first, which the server answers from its memory,
@@ -47,9 +53,10 @@ async def pages(
         more = {"limit": str(limit)} if limit else {}
         if token:
             more["continue"] = token
+        page_deadline = min(deadline, asyncio.get_running_loop().time() + PAGE_TIMEOUT_S)
         try:
             page, size = await api.list_page(
-                path, deadline, {**params, **more}, accept, _max_bytes(limit)
+                path, page_deadline, {**params, **more}, accept, _max_bytes(limit)
             )
         except AnswerTooLong:
             if limit == 1:

@@ -121,6 +121,27 @@ def test_a_watch_goes_on_where_the_last_one_ended_without_a_list() -> None:
     watched(answers, main)
 
 
+def test_a_list_of_many_pages_takes_as_long_as_it_needs() -> None:
+    """Only a page has a time limit: what users write cannot keep a list from its end."""
+    pages = 8
+
+    def answer(request: Request) -> Answer:
+        if request.line == WATCH:
+            return OPEN
+        number = int(request.params.get("continue", "0"))
+        more = {"continue": str(number + 1)} if number + 1 < pages else {}
+        metadata = {"resourceVersion": "9", **more}
+        return 200, {"metadata": metadata, "items": [obj(f"a{number}", 1)]}
+
+    async def main(api: RecordedApi, informer: Informer) -> float:
+        api.delay_s = 20.0
+        await informer.wait_for_sync()
+        assert len(informer.snapshot()) == pages
+        return asyncio.get_running_loop().time()
+
+    assert watched(answer, main, in_pages=True) >= 20 * pages
+
+
 def test_a_watch_that_fails_before_any_event_is_told_and_the_collection_listed_later() -> None:
     answers = script(
         (GET, listing(5, obj("a", 1))),
