@@ -429,4 +429,12 @@ MUTANTS: Final = (
         "A domain's trace has a root for each controller that led.",
         (f"{_UNIT}/test_domain_root_span.py",),
     ),
+    Mutant(
+        "definitions: a webhook that converts objects stays",
+        f"{_CONTROLLER}/crds/keeper.py",
+        "own.is_text_of(found) and found.has_converter",
+        "False",
+        "The API server sends all domains to a server of who had the controller's token once.",
+        component=(f"{_STORED_DEFINITIONS}::test_a_webhook_that_converts_our_objects_is_removed",),
+    ),
 )
