@@ -92,6 +92,7 @@ async def test_a_claim_that_names_another_namespace_is_refused_as_without_the_na
     claim = rig.create_channel_claim(domain, namespace=stranger)
     answer = await rig.prepare(claim, timeout_s=6)
     assert answer.error.startswith("NamespaceMismatch: "), answer.error
-    assert gets(proxy, domain) == 0
+    assert proxy.count(LISTS) == 2, "it is found by its UID"
+    assert gets(proxy, domain) == 1, "and only then read"
     assert rig.node_label() == ""
     assert rig.recorded_claims() == {}
