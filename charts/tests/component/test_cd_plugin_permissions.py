@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
+from nvdra_testing.control_plane import domain_objects
 
 Cluster = Any  # conftest.Cluster; a conftest cannot be imported
 
@@ -471,10 +472,9 @@ def test_a_label_that_another_admission_adds_is_admitted_if_it_is_named(
 def test_the_controller_removes_stale_entries(
     installed: Cluster, stored_clique: dict[str, Any]
 ) -> None:
-    stored_clique["daemons"] = []
-    who = f"--as={CONTROLLER}"
-    done = installed.kubectl(who, "replace", "-f", "-", stdin=stored_clique)
-    assert done.returncode == 0, done.stderr
+    path = f"{domain_objects.cliques_path(DRIVER)}/{stored_clique['metadata']['name']}"
+    status, text = installed.patched(path, {"daemons": []}, CONTROLLER)
+    assert status == 200, text
 
 
 @pytest.fixture

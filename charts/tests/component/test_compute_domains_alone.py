@@ -68,7 +68,7 @@ def test_the_api_server_accepts_every_object_with_everything_enabled(installed: 
     manifest = installed.helm("get", "manifest", "nvdra", "-n", "nvdra-system").stdout
     kinds = [item["kind"] for item in yaml_documents.load_all(manifest) if item]
     assert kinds.count("NetworkPolicy") == 2
-    assert kinds.count("ValidatingAdmissionPolicy") == 10
+    assert kinds.count("ValidatingAdmissionPolicy") == 11
     assert "nvdra-gpu-plugin" not in manifest
 
 
