@@ -13,6 +13,7 @@ Cluster = Any  # conftest.Cluster; a conftest cannot be imported
 
 NODE, LABEL = "node-of-the-test", "nvidia.com/gpu.present"
 WHERE = ("--namespace", "nvdra-system")
+LABELS = {LABEL: "true", "zone": "a", "generation": "4", "kubernetes.io/os": "linux"}
 LEVEL = "pod-security.kubernetes.io/enforce"
 AFFINITY = (
     "nvdra-gpu-plugin.kubeletPlugin.affinity.nodeAffinity."
@@ -30,7 +31,7 @@ def cluster(serving: Callable[..., Cluster]) -> Cluster:
 @pytest.fixture
 def device_plugin(cluster: Cluster) -> Iterator[Cluster]:
     """A node on which a device plugin offers GPUs."""
-    metadata = {"name": NODE, "labels": {LABEL: "true", "zone": "a", "generation": "4"}}
+    metadata = {"name": NODE, "labels": LABELS}
     node = {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
     assert cluster.kubectl("create", "-f", "-", stdin=node).returncode == 0
     offered = {"status": {"allocatable": {"nvidia.com/gpu": "8", "nvidia.com/mig-1g.10gb": "0"}}}

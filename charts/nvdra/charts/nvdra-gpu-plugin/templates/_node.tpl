@@ -94,10 +94,8 @@ imagePullSecrets:
 securityContext:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with $plugin.nodeSelector }}
 nodeSelector:
-  {{- toYaml . | nindent 2 }}
-{{- end }}
+  {{- include "nvdra.nodeSelector" $plugin.nodeSelector | nindent 2 }}
 {{- with $plugin.affinity }}
 affinity:
   {{- toYaml . | nindent 2 }}
