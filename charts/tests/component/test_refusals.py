@@ -145,3 +145,32 @@ def test_device_classes_of_another_driver_are_named(cluster: Cluster) -> None:
     done = cluster.helm("upgrade", "nvdra", str(folder("nvdra")), *WHERE, FROM_REGISTRY)
     assert done.returncode == 0, done.stderr
     cluster.helm("uninstall", "nvdra", *WHERE)
+
+
+def test_what_kubectl_has_applied_from_the_manifests_is_taken_over(cluster: Cluster) -> None:
+    chart = str(folder("nvdra"))
+    manifests = cluster.helm("template", "nvdra", chart, *WHERE, "--skip-tests", FROM_REGISTRY)
+    items = [each for each in yaml_documents.load_all(manifests.stdout) if each]
+    listed = {"apiVersion": "v1", "kind": "List", "items": items}
+    assert cluster.kubectl("apply", "--server-side", "-f", "-", stdin=listed).returncode == 0
+    without = cluster.install("nvdra")
+    assert "exists and cannot be imported into the current release" in without.stderr
+    done = cluster.install("nvdra", "--take-ownership")
+    assert done.returncode == 0, done.stderr
+    upgraded = cluster.helm("upgrade", "nvdra", chart, *WHERE, FROM_REGISTRY)
+    assert upgraded.returncode == 0, upgraded.stderr
+    assert cluster.helm("uninstall", "nvdra", *WHERE).returncode == 0
+    left = cluster.kubectl("get", "deviceclasses,clusterroles", "-o", "name").stdout
+    assert "nvidia.com" not in left
+    assert "nvdra" not in left
+
+
+def test_classes_of_the_manifests_of_another_release_are_not_taken_over(cluster: Cluster) -> None:
+    chart = str(folder("nvdra"))
+    manifests = cluster.helm("template", "other", chart, *WHERE, "--skip-tests", FROM_REGISTRY)
+    items = [each for each in yaml_documents.load_all(manifests.stdout) if each]
+    classes = [each for each in items if each["kind"] == "DeviceClass"]
+    listed = {"apiVersion": "v1", "kind": "List", "items": classes}
+    assert cluster.kubectl("create", "-f", "-", stdin=listed).returncode == 0
+    assert "which was made by another tool than helm" in tried(cluster, "--take-ownership")
+    cluster.kubectl("delete", "deviceclasses", "--all")

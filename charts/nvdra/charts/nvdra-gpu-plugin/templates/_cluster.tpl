@@ -144,7 +144,8 @@ the namespace {{ $namespace }} enforces the Pod Security level {{ $level }}, so 
 {{- end -}}
 
 {{/*
-DeviceClasses that another release or project has installed: helm would refuse them without saying what to do.
+DeviceClasses that another release or project has installed: helm would refuse them without saying what to do. Those of
+this chart's own manifests (kubectl apply) are helm's to refuse, which takes them over with --take-ownership.
 Arguments: `root`, of the chart, and the `names` of its classes.
 */}}
 {{- define "nvdra.deviceClassProblems" -}}
@@ -157,7 +158,10 @@ Arguments: `root`, of the chart, and the `names` of its classes.
 {{- $annotations := .metadata.annotations | default dict -}}
 {{- $owner := get $annotations "meta.helm.sh/release-name" -}}
 {{- $home := get $annotations "meta.helm.sh/release-namespace" -}}
-{{- if or (ne $owner $release.Name) (ne $home $release.Namespace) -}}
+{{- $labels := .metadata.labels | default dict -}}
+{{- $isOurs := and (eq (get $labels "app.kubernetes.io/part-of") "nvdra") (eq (get $labels "app.kubernetes.io/instance") $release.Name) -}}
+{{- $isAdoptable := and $isOurs (eq $owner "") -}}
+{{- if and (not $isAdoptable) (or (ne $owner $release.Name) (ne $home $release.Namespace)) -}}
 {{- $whose := ternary (printf "belongs to the helm release %s in the namespace %s" $owner $home) "was made by another tool than helm" (ne $owner "") -}}
 {{- $problems = append $problems (printf "this cluster has the DeviceClass %s, which %s: uninstall that driver first; if it is gone, kubectl delete deviceclass %s; or go on with that class: set deviceClasses.create=false" $name $whose $name) -}}
 {{- end -}}

@@ -24,7 +24,7 @@ def test_without_affinity_the_node_selector_is_asked_for() -> None:
 
 
 def test_each_term_is_a_list_of_its_own_as_any_of_them_is_enough() -> None:
-    terms = (
+    terms: tuple[Json, ...] = (
         {"matchExpressions": [expression("a", "In", "1", "2"), expression("b", "NotIn", "x")]},
         {"matchExpressions": [expression("c", "Exists"), expression("d", "DoesNotExist")]},
         {"matchExpressions": [expression("e", "Gt", "3"), expression("f", "Lt", "4")]},
