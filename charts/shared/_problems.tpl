@@ -80,6 +80,18 @@ chart, `global` holds that chart's settings too. Takes the root context and the 
 {{- toJson $problems -}}
 {{- end -}}
 
+{{/*
+`enabled` is for the condition of a parent chart; helm gives it to the chart as well. In a release of the chart itself,
+and in the values of a part of the chart nvdra, it would look like a switch. Takes the values of the chart.
+*/}}
+{{- define "nvdra.conditionProblems" -}}
+{{- $problems := list -}}
+{{- if hasKey . "enabled" -}}
+{{- $problems = append $problems "enabled: read by a parent chart's condition only; what the chart nvdra installs is said by resources.gpus.enabled and resources.computeDomains.enabled" -}}
+{{- end -}}
+{{- toJson $problems -}}
+{{- end -}}
+
 {{/* Of any component: its account, and the namespace. Arguments: the root context, and what the account may do. */}}
 {{- define "nvdra.installationProblems" -}}
 {{- $problems := list -}}

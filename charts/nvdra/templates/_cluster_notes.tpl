@@ -21,6 +21,11 @@ says nothing then. Each line is a sentence.
 - {{ . | upper | substr 0 1 }}{{ substr 1 (len .) . }}
 {{- end }}
 {{- end -}}
+{{- range $plugin := $plugins -}}
+{{- with include "nvdra.taintedNodes" $plugin | fromJsonArray }}
+- Nodes have taints that {{ $plugin.Chart.Name }} does not tolerate, so that it does not run there: {{ include "nvdra.some" . }}. If it should, add tolerations to {{ $plugin.Chart.Name }}.kubeletPlugin.tolerations, and to pods that claim devices; see docs/install.md
+{{- end }}
+{{- end -}}
 {{- if not (or $found (not $plugins)) }}
 - No node is one for the plugins, by its labels, so none runs: kubectl label node NODE nvidia.com/gpu.present=true
 {{- end }}

@@ -2,6 +2,9 @@
 {{/* All that is wrong with the values of this chart and of its parts, as a JSON list. */}}
 {{- define "nvdra.problems" -}}
 {{- $problems := include "nvdra.globalProblems" (dict "root" . "known" (list "nvidiaDriverRoot" "nvidiaCDIHookPath" "procRoot" "sysRoot" "devRoot" "featureGates" "logVerbosity" "loggingFormat" "imageRegistry" "imagePullPolicy" "imagePullSecrets" "resourceApiVersion" "allowDefaultNamespace" "admittedByOthers" "apiServerPorts" "testPod" "podMonitors" "otlp" "imex" "additionalNamespaces")) | fromJsonArray -}}
+{{- if .Chart.IsRoot -}}
+{{- $problems = include "nvdra.conditionProblems" .Values | fromJsonArray | concat $problems -}}
+{{- end -}}
 {{- $names := dict -}}
 {{- if and .Chart.IsRoot (index .Values "nvdra-webhook") -}}
 {{- $problems = append $problems "nvdra-webhook: set as webhook, where the reference driver has these values" -}}
@@ -9,7 +12,8 @@
 {{- range $chart := list "nvdra-gpu-plugin" "nvdra-cd-plugin" "nvdra-cd-controller" "nvdra-webhook" -}}
 {{- $part := ternary "webhook" $chart (eq $chart "nvdra-webhook") -}}
 {{- with $root := get $.Subcharts $part -}}
-{{- range include (printf "%s.problems" $chart) $root | fromJsonArray -}}
+{{- $ofCondition := ternary "[]" (include "nvdra.conditionProblems" $root.Values) (eq $part "webhook") | fromJsonArray -}}
+{{- range include (printf "%s.problems" $chart) $root | fromJsonArray | concat $ofCondition -}}
 {{- $problem := regexReplaceAll "set (controller|kubeletPlugin|daemon)[.]" . (printf "set %s.${1}." $part) -}}
 {{- $isOfAll := regexMatch "^(global|this cluster|the namespace)" . -}}
 {{- $problems = append $problems (ternary $problem (printf "%s.%s" $part $problem) $isOfAll) -}}

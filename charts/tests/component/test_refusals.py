@@ -13,6 +13,7 @@ Cluster = Any  # conftest.Cluster; a conftest cannot be imported
 
 NODE, LABEL = "node-of-the-test", "nvidia.com/gpu.present"
 WHERE = ("--namespace", "nvdra-system")
+LABELS = {LABEL: "true", "zone": "a", "generation": "4", "kubernetes.io/os": "linux"}
 LEVEL = "pod-security.kubernetes.io/enforce"
 AFFINITY = (
     "nvdra-gpu-plugin.kubeletPlugin.affinity.nodeAffinity."
@@ -30,7 +31,7 @@ def cluster(serving: Callable[..., Cluster]) -> Cluster:
 @pytest.fixture
 def device_plugin(cluster: Cluster) -> Iterator[Cluster]:
     """A node on which a device plugin offers GPUs."""
-    metadata = {"name": NODE, "labels": {LABEL: "true", "zone": "a", "generation": "4"}}
+    metadata = {"name": NODE, "labels": LABELS}
     node = {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
     assert cluster.kubectl("create", "-f", "-", stdin=node).returncode == 0
     offered = {"status": {"allocatable": {"nvidia.com/gpu": "8", "nvidia.com/mig-1g.10gb": "0"}}}
@@ -144,3 +145,32 @@ def test_device_classes_of_another_driver_are_named(cluster: Cluster) -> None:
     done = cluster.helm("upgrade", "nvdra", str(folder("nvdra")), *WHERE, FROM_REGISTRY)
     assert done.returncode == 0, done.stderr
     cluster.helm("uninstall", "nvdra", *WHERE)
+
+
+def test_what_kubectl_has_applied_from_the_manifests_is_taken_over(cluster: Cluster) -> None:
+    chart = str(folder("nvdra"))
+    manifests = cluster.helm("template", "nvdra", chart, *WHERE, "--skip-tests", FROM_REGISTRY)
+    items = [each for each in yaml_documents.load_all(manifests.stdout) if each]
+    listed = {"apiVersion": "v1", "kind": "List", "items": items}
+    assert cluster.kubectl("apply", "--server-side", "-f", "-", stdin=listed).returncode == 0
+    without = cluster.install("nvdra")
+    assert "exists and cannot be imported into the current release" in without.stderr
+    done = cluster.install("nvdra", "--take-ownership")
+    assert done.returncode == 0, done.stderr
+    upgraded = cluster.helm("upgrade", "nvdra", chart, *WHERE, FROM_REGISTRY)
+    assert upgraded.returncode == 0, upgraded.stderr
+    assert cluster.helm("uninstall", "nvdra", *WHERE).returncode == 0
+    left = cluster.kubectl("get", "deviceclasses,clusterroles", "-o", "name").stdout
+    assert "nvidia.com" not in left
+    assert "nvdra" not in left
+
+
+def test_classes_of_the_manifests_of_another_release_are_not_taken_over(cluster: Cluster) -> None:
+    chart = str(folder("nvdra"))
+    manifests = cluster.helm("template", "other", chart, *WHERE, "--skip-tests", FROM_REGISTRY)
+    items = [each for each in yaml_documents.load_all(manifests.stdout) if each]
+    classes = [each for each in items if each["kind"] == "DeviceClass"]
+    listed = {"apiVersion": "v1", "kind": "List", "items": classes}
+    assert cluster.kubectl("create", "-f", "-", stdin=listed).returncode == 0
+    assert "which was made by another tool than helm" in tried(cluster, "--take-ownership")
+    cluster.kubectl("delete", "deviceclasses", "--all")

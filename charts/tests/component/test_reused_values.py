@@ -73,7 +73,8 @@ def test_an_upgrade_takes_the_values_of_the_former_charts(
         environment = {each["name"]: each.get("value") for each in pod["containers"][0]["env"]}
         assert environment["FEATURE_GATES"] == "DynamicMIG=true"
     if chart in FLAGS:
-        assert pods["nvdra-gpu-plugin"]["nodeSelector"] == {"gpus": "yes"}
+        selector = {"gpus": "yes", "kubernetes.io/os": "linux"}
+        assert pods["nvdra-gpu-plugin"]["nodeSelector"] == selector
     # The umbrella's part has the name that its values have.
     is_served = bool({"webhook", "nvdra-webhook"} & set(pods))
     assert is_served == (chart == "nvdra-webhook" or WEBHOOK[0] in own)

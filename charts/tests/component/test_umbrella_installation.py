@@ -328,7 +328,8 @@ def test_the_notes_say_what_is_missing_in_the_cluster(installed: Cluster) -> Non
         return str(after)
 
     def labelled(**labels: str) -> dict[str, Any]:
-        metadata = {"name": "node-of-the-notes", "labels": labels}
+        system = {"kubernetes.io/os": "linux"}  # a kubelet says it
+        metadata = {"name": "node-of-the-notes", "labels": {**system, **labels}}
         return {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
 
     def set_status(status: dict[str, Any]) -> None:
@@ -342,6 +343,14 @@ def test_the_notes_say_what_is_missing_in_the_cluster(installed: Cluster) -> Non
         ready = labelled(**{"nvidia.com/gpu.present": "true"})
         installed.kubectl("apply", "-f", "-", stdin=ready)
         assert notes() == ""
+        taint = {"key": "sku", "value": "gpu", "effect": "NoSchedule"}
+        installed.kubectl("apply", "-f", "-", stdin={**ready, "spec": {"taints": [taint]}})
+        said = "does not run there: node-of-the-notes (sku=gpu:NoSchedule)"
+        assert notes().count(said) == 2  # of both plugins
+        tolerated = '--set-json={}.kubeletPlugin.tolerations=[{{"key":"sku","operator":"Exists"}}]'
+        of_both = [tolerated.format(each) for each in ("nvdra-gpu-plugin", "nvdra-cd-plugin")]
+        assert notes(*of_both) == ""
+        installed.kubectl("apply", "-f", "-", stdin=ready)
         for gate in UNAVAILABLE_FEATURES:
             told = notes(f"--set=global.featureGates.{gate}=true")
             assert f"The feature gate {gate} has no effect in this version" in told

@@ -322,9 +322,10 @@ USES: Final[dict[str, list[tuple[str, str, tuple[str, ...]]]]] = {
     "nvdra_runtime.installation.checker:Checker._webhook create": [
         ("create", CLAIMS, (TEST_IN_NAMESPACES,))
     ],
-    "nvdra_runtime.installation.checker:Checker._list get": [
+    "nvdra_runtime.installation.checker:Checker._pages get": [
         ("list", "pods", (TEST_IN_NAMESPACES,)),
         ("list", "events", (TEST_IN_NAMESPACES,)),
+        ("list", "nodes", (TEST,)),
         ("list", SLICES, (TEST,)),
     ],
 }

@@ -26,7 +26,8 @@ DEFAULTS = {
     "IMAGE_NAME": charts.image("nvdra-imex-daemon", CHART),
     "CD_DAEMON_IMAGE_PULL_POLICY": "IfNotPresent",
     "CD_DAEMON_HTTP_ENDPOINT": ":8080",
-    "CD_DAEMON_RESOURCES": '{"requests":{"memory":"128Mi"}}',
+    "CD_DAEMON_RESOURCES": '{"limits":{"cpu":"16","memory":"32Gi"},'
+    '"requests":{"cpu":"50m","memory":"128Mi"}}',
     "LOG_VERBOSITY_CD_DAEMON": "4",
     "MAX_NODES_PER_IMEX_DOMAIN": "18",
     "CRDS": "auto",
@@ -92,7 +93,7 @@ def test_the_controller_gets_exactly_these_settings_by_default(render: Render) -
             {"daemon": {"resources": {"limits": {"cpu": 1, "memory": "200Mi"}}}},
             {
                 "CD_DAEMON_RESOURCES": '{"limits":{"cpu":1,"memory":"200Mi"},'
-                '"requests":{"memory":"128Mi"}}'
+                '"requests":{"cpu":"50m","memory":"128Mi"}}'
             },
         ),
         (

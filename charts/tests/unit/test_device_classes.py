@@ -40,10 +40,28 @@ def test_the_quota_of_the_questions_has_a_line_for_each_class_that_gives_gpus(
     assert set(limited) == {f"{name}{suffix}" for name in classes - without_devices}
 
 
-def test_v1_is_used_if_it_is_served(render: Render) -> None:
-    versions = ("--api-versions", "resource.k8s.io/v1beta1,resource.k8s.io/v1beta2")
-    classes = render("nvdra-gpu-plugin", None, *versions)["DeviceClass"]
-    assert [item["apiVersion"] for item in classes.values()] == ["resource.k8s.io/v1"] * 3
+OF_A_CLUSTER = "v1/Namespace"
+"""A kind: helm, and Argo CD, name kinds only where they have asked a cluster."""
+
+
+@pytest.mark.parametrize(
+    ("kube", "flags", "version"),
+    [
+        ("1.32.0", (), "v1beta1"),
+        ("1.33.9", (), "v1beta2"),
+        ("1.34.0-rc.1", (), "v1"),
+        ("v1.35.2-gke.100", (), "v1"),
+        ("1.36.3", ("resource.k8s.io/v1beta1", "resource.k8s.io/v1beta2"), "v1"),
+        # What a cluster serves counts, whatever its version: helm's own libraries know v1.
+        ("1.33.9", (OF_A_CLUSTER,), "v1"),
+    ],
+)
+def test_the_newest_version_is_used_that_is_served_or_without_a_cluster_that_kubernetes_has(
+    render: Render, kube: str, flags: tuple[str, ...], version: str
+) -> None:
+    served = [f"--api-versions={each}" for each in flags]
+    classes = render("nvdra-gpu-plugin", None, *served, kube=kube)["DeviceClass"]
+    assert {item["apiVersion"] for item in classes.values()} == {f"resource.k8s.io/{version}"}
 
 
 def test_only_whole_gpus_are_an_extended_resource(render: Render) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from nvdra_runtime.installation.findings import Checks
 from nvdra_testing import charts
 
 Json = dict[str, Any]
@@ -34,6 +35,26 @@ def test_one_pod_checks_all_components(render_test: Render) -> None:
     assert found["apiVersions"] == ["resource.nvidia.com/v1beta1"]
     assert len(found["webhooks"]) == 1
     assert "compute-domain-daemon.nvidia.com" in found["deviceClasses"]
+
+
+def test_the_test_knows_where_the_plugins_may_run_and_which_value_says_it(
+    render_test: Render,
+) -> None:
+    selector, tolerations = {"pool": "a"}, [{"key": "sku", "operator": "Exists"}]
+    own = {"nodeSelector": selector, "tolerations": tolerations, "affinity": None}
+    for chart, values, setting in (
+        ("nvdra", {"nvdra-gpu-plugin": {"kubeletPlugin": own}}, "nvdra-gpu-plugin.kubeletPlugin"),
+        ("nvdra-gpu-plugin", {"kubeletPlugin": own}, "kubeletPlugin"),
+    ):
+        assert checks(render_test(chart, values))["plugins"][0]["placement"] == {
+            "nodeSelector": {"kubernetes.io/os": "linux", **selector},
+            "terms": [],
+            "tolerations": tolerations,
+            "setting": f"{setting}.tolerations",
+        }
+    found = checks(render_test("nvdra"))["plugins"]
+    assert [len(each["placement"]["terms"]) for each in found] == [5, 5]
+    Checks.model_validate(checks(render_test("nvdra", WEBHOOK)))
 
 
 def test_the_pod_does_not_depend_on_what_is_checked(render_test: Render) -> None:
@@ -72,7 +93,7 @@ def test_the_pod_runs_on_the_nodes_that_its_image_suits(render_test: Render) -> 
     selector = {"kubernetes.io/arch": "arm64"}
     values = {"global": {"testPod": {"nodeSelector": selector, "tolerations": []}}}
     spec = pod(render_test("nvdra", values))["spec"]
-    assert spec["nodeSelector"] == selector
+    assert spec["nodeSelector"] == {"kubernetes.io/os": "linux", **selector}
     assert "tolerations" not in spec
     (toleration,) = pod(render_test("nvdra"))["spec"]["tolerations"]
     assert toleration["key"] == "nvidia.com/gpu"

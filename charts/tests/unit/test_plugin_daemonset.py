@@ -278,7 +278,6 @@ def test_pods_tolerate_the_gpu_taint_and_have_a_high_priority(render: Render) ->
 @pytest.mark.parametrize(
     ("value", "field", "content"),
     [
-        ("nodeSelector", "nodeSelector", {"pool": "gpu"}),
         ("tolerations", "tolerations", [{"operator": "Exists"}]),
         ("podSecurityContext", "securityContext", {"runAsUser": 0}),
         ("priorityClassName", "priorityClassName", "high"),

@@ -41,6 +41,7 @@ KEPT_OUT = {
     "containers.webhook.resources.requests",
     "controller.resources.limits",
     "controller.resources.requests",
+    "daemon.resources.limits",
     "daemon.resources.requests",
     "kubeletPlugin.containers.computeDomains.resources.limits",
     "kubeletPlugin.containers.computeDomains.resources.requests",

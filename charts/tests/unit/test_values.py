@@ -43,6 +43,7 @@ COMMON: dict[str, Any] = {
     "global.apiServerPorts": [16443],
     "global.testPod.nodeSelector": {"a": "b"},
     "global.testPod.tolerations": [],
+    "global.testPod.resources": {"limits": {"memory": "1Gi"}},
     "global.podMonitors.enabled": True,
     "global.podMonitors.interval": "1m",
     "global.podMonitors.labels": {"a": "b"},
@@ -95,6 +96,7 @@ SHARED_BY_ALL = (
     "global.apiServerPorts",
     "global.testPod.nodeSelector",
     "global.testPod.tolerations",
+    "global.testPod.resources",
     "global.podMonitors.enabled",
     "global.podMonitors.interval",
     "global.podMonitors.labels",
@@ -264,10 +266,13 @@ def schema(charts: Path, chart: str) -> dict[str, Any]:
 
 
 def settable(node: dict[str, Any], prefix: str = "") -> Iterator[str]:
-    """The dotted paths that a schema accepts; the feature gates count as one, and so do amounts."""
+    """The dotted paths that a schema accepts for the chart itself.
+
+    The feature gates count as one, and so do amounts.
+    """
     for key, inner in node.get("properties", {}).items():
         path = f"{prefix}{key}"
-        if "const" in inner:
+        if "const" in inner or "condition only" in inner.get("description", ""):
             continue
         if "properties" in inner and key not in ("featureGates", "resources"):
             yield from settable(inner, f"{path}.")
@@ -422,19 +427,6 @@ def test_a_packaged_umbrella_contains_its_component_charts(
     assert render(str(tmp_path / f"nvdra-{version()}.tgz")) == render("nvdra")
 
 
-def test_global_values_of_a_parent_chart_are_allowed(
-    charts: Path, tmp_path: Path, render: Render
-) -> None:
-    (tmp_path / "charts").mkdir()
-    (tmp_path / "Chart.yaml").write_text("apiVersion: v2\nname: theirs\nversion: 1.0.0\n")
-    (tmp_path / "charts" / "nvdra").symlink_to(charts / "nvdra")
-    values = {"global": {"storageClass": "fast", "logVerbosity": 2}}
-    objects = render(str(tmp_path), values)
-    for each in (*objects["DaemonSet"].values(), *objects["Deployment"].values()):
-        (pod,) = each["spec"]["template"]["spec"]["containers"]
-        assert {"name": "V", "value": "2"} in pod["env"]
-
-
 def test_the_charts_know_exactly_the_existing_feature_gates(charts: Path) -> None:
     text = (charts / "shared" / "_problems.tpl").read_text()
     _, _, after = text.partition('{{- define "nvdra.knownGates" -}}')
@@ -512,6 +504,5 @@ def test_every_value_is_explained_or_is_a_field_of_the_pod(charts: Path) -> None
         "priorityClassName",
         "podAnnotations",
         "podSecurityContext",
-        "nodeSelector",
         "tolerations",
     }

@@ -3,6 +3,7 @@
 
 from nvdra_runtime.installation.checker import Checker
 from nvdra_runtime.installation.findings import Checks, Plugin
+from nvdra_runtime.installation.placement import Placement
 from nvdra_runtime.kube.client import Client
 from nvdra_testing.control_plane import domain_objects
 from nvdra_testing.control_plane.apiserver import ApiServer
@@ -43,3 +44,38 @@ async def test_pods_that_are_refused_are_why_the_plugin_runs_on_no_node(
         f"Error creating: pods is forbidden: {LEVEL}"
     )
     assert f"namespace {namespace} pod-security.kubernetes.io/enforce=privileged" in found.remedy
+
+
+async def test_nodes_with_a_taint_are_found_by_the_labels_of_the_plugin(
+    server: ApiServer, api: Client
+) -> None:
+    namespace = domain_objects.create_namespace(server, "nvdra")
+    taint = {"key": "sku", "value": "gpu", "effect": "NoSchedule"}
+    for name, labels, taints in (
+        ("tainted", {"gpus": "yes", "kubernetes.io/os": "linux"}, [taint]),
+        ("by-the-other-label", {"pci": "yes", "kubernetes.io/os": "linux"}, [taint]),
+        ("without-gpus", {"kubernetes.io/os": "linux"}, [taint]),
+        ("of-another-system", {"gpus": "yes", "kubernetes.io/os": "windows"}, [taint]),
+        ("free", {"gpus": "yes", "kubernetes.io/os": "linux"}, []),
+    ):
+        node = {"metadata": {"name": name, "labels": labels}, "spec": {"taints": taints}}
+        server.create("/api/v1/nodes", node)
+    terms = tuple(
+        {"matchExpressions": [{"key": key, "operator": "In", "values": ["yes"]}]}
+        for key in ("gpus", "pci")
+    )
+    selector = {"kubernetes.io/os": "linux"}
+    placement = Placement(nodeSelector=selector, terms=terms, setting="kubeletPlugin.tolerations")
+    plugin = Plugin(
+        program=NAME,
+        driver="gpu.nvidia.com",
+        namespace=namespace,
+        selector=f"app.kubernetes.io/name={NAME}",
+        placement=placement,
+    )
+    (found,) = await Checker(api, Checks(plugins=(plugin,))).look()
+    assert found.text == (
+        f"by-the-other-label, tainted: {NAME} does not run there, because it does not tolerate "
+        "sku=gpu:NoSchedule"
+    )
+    assert "set kubeletPlugin.tolerations to" in found.remedy

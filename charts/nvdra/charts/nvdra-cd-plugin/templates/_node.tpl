@@ -1,14 +1,19 @@
 {{- /* SPDX-License-Identifier: Apache-2.0 */ -}}
 {{/* Definitions that the charts of the node plugins share: directories, mounts, the version of device classes. */}}
 
-{{/* Group and version of the device classes; empty if the cluster serves none. */}}
+{{/*
+Group and version of the device classes; empty if the cluster serves none. Without a cluster, helm names the versions of
+its own libraries, and no kinds: then the Kubernetes version decides (--kube-version).
+*/}}
 {{- define "nvdra.resourceApiVersion" -}}
 {{- $served := list -}}
-{{- range list "v1" "v1beta2" "v1beta1" -}}
-{{- $version := printf "resource.k8s.io/%s" . -}}
-{{- if $.Capabilities.APIVersions.Has $version -}}
-{{- $served = append $served $version -}}
+{{- range tuple (list "v1" "1.34") (list "v1beta2" "1.33") (list "v1beta1" "1.32") -}}
+{{- $name := printf "resource.k8s.io/%s" (first .) -}}
+{{- $isServed := $.Capabilities.APIVersions.Has $name -}}
+{{- if not ($.Capabilities.APIVersions.Has "v1/Namespace") -}}
+{{- $isServed = semverCompare (printf ">=%s.0-0" (last .)) $.Capabilities.KubeVersion.Version -}}
 {{- end -}}
+{{- if $isServed }}{{ $served = append $served $name }}{{ end -}}
 {{- end -}}
 {{- default (append $served "" | first) .Values.global.resourceApiVersion -}}
 {{- end -}}
@@ -94,10 +99,8 @@ imagePullSecrets:
 securityContext:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with $plugin.nodeSelector }}
 nodeSelector:
-  {{- toYaml . | nindent 2 }}
-{{- end }}
+  {{- include "nvdra.nodeSelector" $plugin.nodeSelector | nindent 2 }}
 {{- with $plugin.affinity }}
 affinity:
   {{- toYaml . | nindent 2 }}

@@ -24,16 +24,54 @@ true
 {{- end -}}
 {{- end -}}
 
+{{/* The terms of a plugin's required node affinity, as a JSON list. Argument: the root context of its chart. */}}
+{{- define "nvdra.nodeSelectorTerms" -}}
+{{- $affinity := (.Values.kubeletPlugin.affinity | default dict).nodeAffinity | default dict -}}
+{{- ($affinity.requiredDuringSchedulingIgnoredDuringExecution | default dict).nodeSelectorTerms | default list | toJson -}}
+{{- end -}}
+
+{{/*
+"true" if a taint keeps a plugin's pods away. Taints of Kubernetes itself say how a node is at the moment. Arguments:
+the `taint`, and the `tolerations`.
+*/}}
+{{- define "nvdra.keepsAway" -}}
+{{- $taint := .taint -}}
+{{- $isKept := and (has $taint.effect (list "NoSchedule" "NoExecute")) (not (regexMatch "^node([.]cloudprovider)?[.]kubernetes[.]io/" $taint.key)) -}}
+{{- range .tolerations -}}
+{{- $isOfEffect := has (.effect | default "") (list "" $taint.effect) -}}
+{{- $isOfKey := has (.key | default "") (list "" $taint.key) -}}
+{{- $isOfValue := or (ne (.operator | default "Equal") "Equal") (eq (.value | default "") ($taint.value | default "")) -}}
+{{- if and $isOfEffect $isOfKey $isOfValue }}{{ $isKept = false }}{{ end -}}
+{{- end -}}
+{{- if $isKept }}true{{ end -}}
+{{- end -}}
+
+{{/* Nodes of a plugin with taints that it does not tolerate: a JSON list of `NODE (TAINT, ...)`. */}}
+{{- define "nvdra.taintedNodes" -}}
+{{- $found := list -}}
+{{- range $node := (lookup "v1" "Node" "" "").items -}}
+{{- $taints := list -}}
+{{- range ($node.spec | default dict).taints -}}
+{{- if include "nvdra.keepsAway" (dict "taint" . "tolerations" $.Values.kubeletPlugin.tolerations) -}}
+{{- $taints = append $taints (printf "%s%s:%s" .key (ternary (printf "=%s" .value) "" (not (empty .value))) .effect) -}}
+{{- end -}}
+{{- end -}}
+{{- if and $taints (include "nvdra.isNodeOfPlugin" (dict "root" $ "node" $node)) -}}
+{{- $found = append $found (printf "%s (%s)" $node.metadata.name (join ", " $taints)) -}}
+{{- end -}}
+{{- end -}}
+{{- toJson $found -}}
+{{- end -}}
+
 {{/* "true" if a node is one for a plugin's pods, by its labels. Arguments: `root`, of the plugin's chart, and `node`. */}}
 {{- define "nvdra.isNodeOfPlugin" -}}
 {{- $labels := .node.metadata.labels | default dict -}}
 {{- $plugin := .root.Values.kubeletPlugin -}}
 {{- $is := true -}}
-{{- range $key, $value := $plugin.nodeSelector | default dict -}}
+{{- range $key, $value := include "nvdra.nodeSelector" $plugin.nodeSelector | fromYaml -}}
 {{- if ne (get $labels $key) $value }}{{ $is = false }}{{ end -}}
 {{- end -}}
-{{- $affinity := ($plugin.affinity | default dict).nodeAffinity | default dict -}}
-{{- with ($affinity.requiredDuringSchedulingIgnoredDuringExecution | default dict).nodeSelectorTerms -}}
+{{- with include "nvdra.nodeSelectorTerms" .root | fromJsonArray -}}
 {{- $any := false -}}
 {{- range $term := . -}}
 {{- $all := or $term.matchExpressions $term.matchFields | empty | not -}}
@@ -106,7 +144,8 @@ the namespace {{ $namespace }} enforces the Pod Security level {{ $level }}, so 
 {{- end -}}
 
 {{/*
-DeviceClasses that another release or project has installed: helm would refuse them without saying what to do.
+DeviceClasses that another release or project has installed: helm would refuse them without saying what to do. Those of
+this chart's own manifests (kubectl apply) are helm's to refuse, which takes them over with --take-ownership.
 Arguments: `root`, of the chart, and the `names` of its classes.
 */}}
 {{- define "nvdra.deviceClassProblems" -}}
@@ -119,7 +158,10 @@ Arguments: `root`, of the chart, and the `names` of its classes.
 {{- $annotations := .metadata.annotations | default dict -}}
 {{- $owner := get $annotations "meta.helm.sh/release-name" -}}
 {{- $home := get $annotations "meta.helm.sh/release-namespace" -}}
-{{- if or (ne $owner $release.Name) (ne $home $release.Namespace) -}}
+{{- $labels := .metadata.labels | default dict -}}
+{{- $isOurs := and (eq (get $labels "app.kubernetes.io/part-of") "nvdra") (eq (get $labels "app.kubernetes.io/instance") $release.Name) -}}
+{{- $isAdoptable := and $isOurs (eq $owner "") -}}
+{{- if and (not $isAdoptable) (or (ne $owner $release.Name) (ne $home $release.Namespace)) -}}
 {{- $whose := ternary (printf "belongs to the helm release %s in the namespace %s" $owner $home) "was made by another tool than helm" (ne $owner "") -}}
 {{- $problems = append $problems (printf "this cluster has the DeviceClass %s, which %s: uninstall that driver first; if it is gone, kubectl delete deviceclass %s; or go on with that class: set deviceClasses.create=false" $name $whose $name) -}}
 {{- end -}}

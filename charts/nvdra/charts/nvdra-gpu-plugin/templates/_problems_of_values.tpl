@@ -4,6 +4,7 @@
 {{- $plugin := .Values.kubeletPlugin -}}
 {{- concat
     (include "nvdra.globalProblems" (dict "root" . "known" (list "nvidiaDriverRoot" "nvidiaCDIHookPath" "procRoot" "sysRoot" "devRoot" "featureGates" "logVerbosity" "loggingFormat" "imageRegistry" "imagePullPolicy" "imagePullSecrets" "resourceApiVersion" "allowDefaultNamespace" "admittedByOthers" "apiServerPorts" "testPod" "podMonitors" "otlp")) | fromJsonArray)
+    (ternary (include "nvdra.conditionProblems" .Values) "[]" .Chart.IsRoot | fromJsonArray)
     (include "nvdra.gateProblems" . | fromJsonArray)
     (include "nvdra.imageProblems" . | fromJsonArray)
     (include "nvdra.nodeProblems" . | fromJsonArray)

@@ -57,6 +57,8 @@ have network policies, so that the pod needs one where others may not connect.
 {{- end -}}
 {{- if $checks.plugins -}}
 {{- $ofCluster = append $ofCluster (dict "apiGroups" (list "resource.k8s.io") "resources" (list "resourceslices") "verbs" (list "list")) -}}
+{{- /* Whether there are nodes for the plugins whose taints they do not tolerate. */}}
+{{- $ofCluster = append $ofCluster (dict "apiGroups" (list "") "resources" (list "nodes") "verbs" (list "list")) -}}
 {{- end -}}
 {{- $byNamespace := dict -}}
 {{- range $checks.plugins -}}
@@ -140,10 +142,8 @@ spec:
   imagePullSecrets:
     {{- toYaml . | nindent 4 }}
   {{- end }}
-  {{- with $placement.nodeSelector }}
   nodeSelector:
-    {{- toYaml . | nindent 4 }}
-  {{- end }}
+    {{- include "nvdra.nodeSelector" $placement.nodeSelector | nindent 4 }}
   {{- with ternary $placement.tolerations (list (dict "key" "nvidia.com/gpu" "operator" "Exists" "effect" "NoSchedule")) (hasKey $placement "tolerations") }}
   tolerations:
     {{- toYaml . | nindent 4 }}
@@ -174,10 +174,15 @@ spec:
         allowPrivilegeEscalation: false
         readOnlyRootFilesystem: true
         capabilities: {drop: [ALL]}
+      resources:
+        {{- $placement.resources | default (dict "requests" (dict "cpu" "10m" "memory" "64Mi") "limits" (dict "memory" "256Mi")) | toYaml | nindent 8 }}
 {{- end -}}
 
 {{/* A plugin, for `checks`. Arguments: the root context and its `driver`. */}}
 {{- define "nvdra.testPlugin" -}}
 {{- $selector := printf "app.kubernetes.io/name=%s,app.kubernetes.io/instance=%s" .root.Chart.Name .root.Release.Name -}}
-{{- dict "program" .root.Chart.Name "driver" .driver "namespace" (include "nvdra.namespace" .root) "selector" $selector "daemonset" (include "nvdra.fullname" .root) | toJson -}}
+{{- $plugin := .root.Values.kubeletPlugin -}}
+{{- $above := ternary "" (printf "%s." .root.Chart.Name) .root.Chart.IsRoot -}}
+{{- $placement := dict "nodeSelector" (include "nvdra.nodeSelector" $plugin.nodeSelector | fromYaml) "terms" (include "nvdra.nodeSelectorTerms" .root | fromJsonArray) "tolerations" ($plugin.tolerations | default list) "setting" (printf "%skubeletPlugin.tolerations" $above) -}}
+{{- dict "program" .root.Chart.Name "driver" .driver "namespace" (include "nvdra.namespace" .root) "selector" $selector "daemonset" (include "nvdra.fullname" .root) "placement" $placement | toJson -}}
 {{- end -}}

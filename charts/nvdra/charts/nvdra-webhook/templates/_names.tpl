@@ -59,6 +59,14 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- join "," $gates -}}
 {{- end -}}
 
+{{/*
+Node labels of a pod, as YAML. The images are for Linux, and a cluster may have Windows nodes without a taint. Takes the
+value `nodeSelector`, whose labels win.
+*/}}
+{{- define "nvdra.nodeSelector" -}}
+{{- merge dict (. | default dict) (dict "kubernetes.io/os" "linux") | toYaml -}}
+{{- end -}}
+
 {{- define "nvdra.serviceAccount" -}}
 {{- if .Values.serviceAccount.create }}
 apiVersion: v1

@@ -5,6 +5,7 @@ The webhook is tried with claims that are not stored (`dryRun=All`): a right one
 """
 
 import asyncio
+from collections.abc import AsyncGenerator
 from typing import Any, Final
 
 from nvdra_api.errors import DriverError
@@ -12,8 +13,9 @@ from nvdra_api.meta import JsonObject
 from nvdra_api.names import GPU_DRIVER, NVIDIA_API_VERSION
 
 from nvdra_runtime.computedomain import failed_creates
-from nvdra_runtime.installation import findings
+from nvdra_runtime.installation import findings, placement
 from nvdra_runtime.installation.findings import Checks, Deployment, Finding, Plugin, Webhook
+from nvdra_runtime.installation.placement import TaintedNode
 from nvdra_runtime.kube import apiversions
 from nvdra_runtime.kube.client import Client
 from nvdra_runtime.kube.errors import Invalid, NotFound, NotServed
@@ -85,10 +87,11 @@ class Checker:
             pods = await self._list(path, {"labelSelector": plugin.selector})
             slices = await self._list(apiversions.slices_path(version), selector)
             refused = "" if pods else await self._refused_pod(plugin)
+            nodes = await self._nodes(plugin)
         except DriverError as error:
             return [_failure(error)]
         as_v1 = [apiversions.slice_from_version(version, each) for each in slices]
-        return findings.of_plugin(plugin, pods, as_v1, refused)
+        return findings.of_plugin(plugin, pods, as_v1, refused, nodes)
 
     async def _refused_pod(self, plugin: Plugin) -> str:
         """What the last Event says of a pod that the plugin's DaemonSet could not create."""
@@ -117,16 +120,29 @@ class Checker:
             return [found, _failure(error)]
         return [found, Finding(text="the webhook lets a claim with a right config in")]
 
+    async def _nodes(self, plugin: Plugin) -> list[TaintedNode]:
+        """The nodes that a plugin is for, once each."""
+        found: dict[str, TaintedNode] = {}
+        for query in placement.queries(plugin.placement) if plugin.placement else ():
+            async for page in self._pages("/api/v1/nodes", query):
+                # The rest of a node is many times as large.
+                found |= {each.name: each for each in map(placement.of_node, page)}
+        return list(found.values())
+
     async def _list(self, path: str, selector: dict[str, str]) -> list[JsonObject]:
-        found: list[JsonObject] = []
+        return [item async for page in self._pages(path, selector) for item in page]
+
+    async def _pages(
+        self, path: str, selector: dict[str, str]
+    ) -> AsyncGenerator[list[JsonObject], None]:
         token = ""
         while True:
             params = {"limit": str(_PAGE), **selector, **({"continue": token} if token else {})}
             page = await self._api.get(path, _deadline(), params)
-            found += page.get("items") or ()
+            yield page.get("items") or []
             token = (page.get("metadata") or {}).get("continue", "")
             if not token:
-                return found
+                return
 
 
 def _claim(version: str, parameters: JsonObject) -> JsonObject:

@@ -4,17 +4,28 @@
 Nothing here asks the API server; `checker` does.
 """
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from nvdra_api.meta import JsonObject
 from pydantic import BaseModel, ConfigDict, Field
 
 from nvdra_runtime.computedomain import failed_creates
+from nvdra_runtime.installation import placement
+from nvdra_runtime.installation.placement import Placement, TaintedNode
 
 NOT_CALLED: Final = "failed calling webhook"
 DENIED: Final = "denied the request"
 """Words of API servers about webhooks."""
+_LIMIT_RANGE: Final = (
+    " usage per ",
+    " max limit to request ratio per ",
+    "must be less than or equal to",
+)
+"""Words of API servers about a container that a LimitRange or a default of it does not allow."""
+_NAMED: Final = 3
+"""How many nodes a line names: hundreds may have the same taint."""
 
 
 class _Model(BaseModel):
@@ -30,6 +41,8 @@ class Plugin(_Model):
     selector: str = Field(min_length=1)
     daemonset: str = ""
     """Name of its DaemonSet, for what the DaemonSet's Events say."""
+    placement: Placement | None = None
+    """Where its pods may run; None: taints are not looked at."""
 
 
 class Deployment(_Model):
@@ -64,19 +77,23 @@ class Finding(_Model):
     Attributes:
         text: What was found, as a sentence.
         remedy: What to do; empty if there is nothing to do.
+        may_be_meant: Whether an administrator can want it so: it is said, and no failure.
     """
 
     text: str
     remedy: str = ""
+    may_be_meant: bool = False
 
     @property
     def is_good(self) -> bool:
-        """Whether there is nothing to do."""
-        return not self.remedy
+        """Whether the test succeeds with it."""
+        return not self.remedy or self.may_be_meant
 
     def __str__(self) -> str:
         """One or two lines for a terminal."""
-        return f"✓ {self.text}" if self.is_good else f"✗ {self.text}\n    → {self.remedy}"
+        if not self.remedy:
+            return f"✓ {self.text}"
+        return f"{'!' if self.may_be_meant else '✗'} {self.text}\n    → {self.remedy}"
 
 
 def of_plugin(
@@ -84,14 +101,16 @@ def of_plugin(
     pods: Sequence[JsonObject],
     slices: Sequence[JsonObject],
     refused: str = "",
+    nodes: Iterable[TaintedNode] = (),
 ) -> list[Finding]:
-    """One finding for each node with a pod of the plugin.
+    """One finding for each node with a pod of the plugin, and for taints that keep it away.
 
     Args:
         plugin: The plugin.
         pods: Its pods.
         slices: The ResourceSlices of its driver in the whole cluster, as of `resource.k8s.io/v1`.
         refused: Why its last pod could not be created, by an Event of its DaemonSet.
+        nodes: The nodes that it is for.
     """
     where = f"-n {plugin.namespace}"
     by_node: dict[str, list[JsonObject]] = {}
@@ -99,22 +118,24 @@ def of_plugin(
         node = pod["spec"].get("nodeName")
         if node and "deletionTimestamp" not in pod["metadata"]:
             by_node.setdefault(node, []).append(pod)
-    if not by_node:
-        if refused:
-            text = f"{plugin.program} runs on no node, because its pods are refused: {refused}"
-            see = f"daemonset -l {plugin.selector}"
-            return [Finding(text=text, remedy=_remedy_of_refusal(plugin.namespace, see, refused))]
-        return [
-            Finding(
-                text=f"{plugin.program} runs on no node",
-                remedy="label the nodes that have GPUs: kubectl label node NODE "
-                "nvidia.com/gpu.present=true; if they are labelled, see: "
-                f"kubectl {where} describe daemonset -l {plugin.selector}",
-            )
-        ]
-    return [
-        _of_node(plugin, node, on_node, [one for one in slices if _is_of(one, node)])
-        for node, on_node in sorted(by_node.items())
+    tainted = _of_taints(plugin, nodes, by_node)
+    if by_node:
+        found = (
+            _of_node(plugin, node, on_node, [one for one in slices if _is_of(one, node)])
+            for node, on_node in sorted(by_node.items())
+        )
+        return [*found, *tainted]
+    if refused:
+        text = f"{plugin.program} runs on no node, because its pods are refused: {refused}"
+        see = f"daemonset -l {plugin.selector}"
+        return [Finding(text=text, remedy=_remedy_of_refusal(plugin.namespace, see, refused))]
+    return tainted or [
+        Finding(
+            text=f"{plugin.program} runs on no node",
+            remedy="label the nodes that have GPUs: kubectl label node NODE "
+            "nvidia.com/gpu.present=true; if they are labelled, see: "
+            f"kubectl {where} describe daemonset -l {plugin.selector}",
+        )
     ]
 
 
@@ -181,7 +202,36 @@ def _remedy_of_refusal(namespace: str, owner: str, refused: str) -> str:
             "let the namespace have pods of their priority class, by a ResourceQuota with a "
             "scopeSelector, or install with priorityClassName set to another one or empty"
         )
+    if any(words in refused for words in _LIMIT_RANGE):
+        return (
+            f"a LimitRange of the namespace does not allow its requests and limits: see kubectl -n "
+            f"{namespace} describe limitrange, and set resources of that component in the values"
+        )
     return f"see: kubectl -n {namespace} describe {owner}"
+
+
+def _of_taints(
+    plugin: Plugin, nodes: Iterable[TaintedNode], occupied: Collection[str]
+) -> list[Finding]:
+    where = plugin.placement
+    if where is None:
+        return []
+    found = []
+    for each in placement.unreached(where, nodes, occupied):
+        more = len(each.nodes) - _NAMED
+        names = ", ".join(each.nodes[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+        taints = ", ".join(placement.text_of(taint) for taint in each.taints)
+        wanted = [*where.tolerations, *(placement.toleration(taint) for taint in each.taints)]
+        found.append(
+            Finding(
+                text=f"{names}: {plugin.program} does not run there, because it does not tolerate "
+                f"{taints}",
+                remedy=f"if it should, set {where.setting} to {json.dumps(wanted)}; pods that "
+                "claim devices need the toleration, too",
+                may_be_meant=bool(occupied),
+            )
+        )
+    return found
 
 
 def _of_node(

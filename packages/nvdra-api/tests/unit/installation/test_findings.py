@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from nvdra_runtime.installation import findings
 from nvdra_runtime.installation.findings import Checks, Deployment, Plugin, Webhook
+from nvdra_runtime.installation.placement import Placement, TaintedNode
 
 PLUGIN = Plugin(
     program="nvdra-gpu-plugin", driver="gpu.nvidia.com", namespace="nvdra-system", selector="a=b"
@@ -54,6 +55,10 @@ def test_each_node_of_the_plugin_has_a_line() -> None:
             "pod-security.kubernetes.io/enforce=privileged",
         ),
         ('pods "a-" is forbidden: insufficient quota to match these scopes', "priorityClassName"),
+        (
+            'pods "a-" is forbidden: maximum memory usage per Container is 256Mi',
+            "describe limitrange, and set resources of that component in the values",
+        ),
         ("something else", "describe daemonset -l a=b"),
     ],
 )
@@ -63,6 +68,50 @@ def test_pods_that_are_refused_are_no_matter_of_labels(refused: str, remedy: str
         f"nvdra-gpu-plugin runs on no node, because its pods are refused: {refused}"
     )
     assert remedy in found.remedy
+
+
+SKU: Json = {"key": "sku", "value": "gpu", "effect": "NoSchedule"}
+PLACED = PLUGIN.model_copy(
+    update={
+        "placement": Placement(
+            tolerations=({"key": "nvidia.com/gpu", "operator": "Exists"},),
+            setting="nvdra-gpu-plugin.kubeletPlugin.tolerations",
+        )
+    }
+)
+REMEDY = (
+    "if it should, set nvdra-gpu-plugin.kubeletPlugin.tolerations to "
+    '[{"key": "nvidia.com/gpu", "operator": "Exists"}, '
+    '{"key": "sku", "value": "gpu", "effect": "NoSchedule"}]; '
+    "pods that claim devices need the toleration, too"
+)
+
+
+def test_nodes_whose_taints_are_why_the_plugin_runs_nowhere_are_named_with_the_value() -> None:
+    nodes = [TaintedNode(name, (SKU,)) for name in "abcde"]
+    (found,) = findings.of_plugin(PLACED, [], [], nodes=nodes)
+    assert str(found) == (
+        "✗ a, b, c and 2 more: nvdra-gpu-plugin does not run there, because it does not tolerate "
+        f"sku=gpu:NoSchedule\n    → {REMEDY}"
+    )
+    assert not found.is_good
+
+
+def test_a_taint_that_keeps_some_nodes_free_may_be_meant() -> None:
+    """It is said, but a test of the installation does not fail for ever by it."""
+    nodes = [TaintedNode("a", ()), TaintedNode("b", (SKU,))]
+    ready, tainted = findings.of_plugin(PLACED, [pod("a")], [resource_slice("a")], nodes=nodes)
+    assert ready.is_good
+    assert tainted.is_good
+    assert str(tainted) == (
+        "! b: nvdra-gpu-plugin does not run there, because it does not tolerate "
+        f"sku=gpu:NoSchedule\n    → {REMEDY}"
+    )
+
+
+def test_a_refused_pod_is_the_nearer_cause_than_a_taint() -> None:
+    (found,) = findings.of_plugin(PLACED, [], [], "exceeded quota", [TaintedNode("b", (SKU,))])
+    assert "its pods are refused" in found.text
 
 
 def test_a_pool_in_several_slices_is_counted_by_its_newest_generation() -> None:
