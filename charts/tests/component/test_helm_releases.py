@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Other releases of helm than that of all other tests: they render the same, and install it.
 
-Each is built once, which takes minutes, so that only a soak does it. helm 4 installs by server-side apply.
+Each is built once, which takes minutes, so that only a soak does it. helm 4 installs by server-side
+apply.
 """
 
 import dataclasses
