@@ -25,6 +25,9 @@ SLOW_MS = 2000
 RELEASE_NVML = "gpu.nvidia.com/release-nvml"
 DRIVER_ROOT = "/run/nvidia/driver"
 UVM = "/dev/nvidia-uvm"
+CLIENT_LABEL = "nvidia.com/gpu.deploy.client"
+"""By which the GPU Operator makes third-party users of GPUs leave a node."""
+CLIENTS_ONLY = "--set-string=nvdra-gpu-plugin.kubeletPlugin.nodeSelector.nvidia\\.com/gpu\\.deploy\\.client=true"
 
 CALL_S = 45
 """The kubelet's deadline for a prepare; the next attempt comes 60 to 90 s later."""
@@ -226,6 +229,40 @@ def test_gpus_wait_for_nvidia_uvm_which_comes_after_the_plugin_and_is_in_contain
 
 
 @pytest.mark.timeout(600, func_only=True)
+def test_the_gpu_operator_upgrades_the_driver_of_a_drained_node(
+    idle: Cluster, pods: Kubectl, settings: list[str]
+) -> None:
+    """In its order: pods go, the label of clients is paused, the module is unloaded and loaded."""
+    device = idle.device(NODE, "gpu-6")
+    pods.apply(
+        workloads.template("that", workloads.gpus("gpu", workloads.is_gpu_with_uuid(device.uuid)))
+    )
+    for node in idle.nodes():
+        idle.kubectl.run("label", "node", node, f"{CLIENT_LABEL}=true")
+    try:
+        idle.install(*settings, CLIENTS_ONLY)
+        idle.wait_ready(NODE)
+        pods.apply(workloads.pod("p", templates=["that"]))
+        pods.wait_running("p")
+        pods.delete("pod", "p")
+        label = f"{CLIENT_LABEL}=paused-for-driver-upgrade"
+        idle.kubectl.run("label", "--overwrite", "node", NODE, label)
+        pods.wait(partial(plugin_is_there, idle), "the plugin to leave the node", BACK_S)
+        idle.simctl(NODE, "gpu", "reset", "0")  # refused while a process has a GPU open
+        with mounted_driver(idle, "upgraded"):
+            idle.kubectl.run("label", "--overwrite", "node", NODE, f"{CLIENT_LABEL}=true")
+            pods.apply(workloads.pod("p", templates=["that"]))
+            pods.wait_running("p", timeout_s=BACK_S)
+            assert workloads.visible_gpus(pods, "p").uuids == {device.uuid}
+            pods.delete("pod", "p")
+    finally:
+        idle.install(*settings)
+        for node in idle.nodes():
+            idle.kubectl.run("label", "node", node, f"{CLIENT_LABEL}-")
+        idle.wait_ready(NODE)
+
+
+@pytest.mark.timeout(600, func_only=True)
 def test_a_gpu_is_reset_while_the_plugin_has_released_nvml(idle: Cluster, pods: Kubectl) -> None:
     """A pod that comes meanwhile waits, is told why, and goes on by itself."""
     device = idle.device(NODE, "gpu-0")
@@ -283,6 +320,13 @@ def mounted_driver(cluster: Cluster, name: str) -> Iterator[None]:
     finally:
         cluster.exec_on_node(NODE, "umount", "--lazy", DRIVER_ROOT)
         cluster.exec_on_node(NODE, "rm", "-rf", files)
+
+
+def plugin_is_there(cluster: Cluster) -> str | None:
+    """None once the node has no pod of the plugin, also none that ends."""
+    label, on_node = cluster.component.label, f"--field-selector=spec.nodeName={NODE}"
+    found = cluster.driver_namespace.get("pods", "", "-l", label, on_node)
+    return f"{[pod['metadata']['name'] for pod in found]}" if found else None
 
 
 def still_offered(cluster: Cluster) -> str | None:
