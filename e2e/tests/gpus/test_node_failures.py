@@ -27,7 +27,7 @@ DRIVER_ROOT = "/run/nvidia/driver"
 UVM = "/dev/nvidia-uvm"
 CLIENT_LABEL = "nvidia.com/gpu.deploy.client"
 """By which the GPU Operator makes third-party users of GPUs leave a node."""
-CLIENTS_ONLY = "--set-string=nvdra-gpu-plugin.kubeletPlugin.nodeSelector.nvidia\\.com/gpu\\.deploy\\.client=true"
+ON_CLIENTS = r"nvdra-gpu-plugin.kubeletPlugin.nodeSelector.nvidia\.com/gpu\.deploy\.client=true"
 
 CALL_S = 45
 """The kubelet's deadline for a prepare; the next attempt comes 60 to 90 s later."""
@@ -240,7 +240,7 @@ def test_the_gpu_operator_upgrades_the_driver_of_a_drained_node(
     for node in idle.nodes():
         idle.kubectl.run("label", "node", node, f"{CLIENT_LABEL}=true")
     try:
-        idle.install(*settings, CLIENTS_ONLY)
+        idle.install(*settings, f"--set-string={ON_CLIENTS}")
         idle.wait_ready(NODE)
         pods.apply(workloads.pod("p", templates=["that"]))
         pods.wait_running("p")
