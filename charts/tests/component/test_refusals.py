@@ -13,6 +13,7 @@ Cluster = Any  # conftest.Cluster; a conftest cannot be imported
 
 NODE, LABEL = "node-of-the-test", "nvidia.com/gpu.present"
 WHERE = ("--namespace", "nvdra-system")
+RENDERED = ("--skip-tests", "--kube-version=1.36.3", FROM_REGISTRY)
 LABELS = {LABEL: "true", "zone": "a", "generation": "4", "kubernetes.io/os": "linux"}
 LEVEL = "pod-security.kubernetes.io/enforce"
 AFFINITY = (
@@ -149,7 +150,7 @@ def test_device_classes_of_another_driver_are_named(cluster: Cluster) -> None:
 
 def test_what_kubectl_has_applied_from_the_manifests_is_taken_over(cluster: Cluster) -> None:
     chart = str(folder("nvdra"))
-    manifests = cluster.helm("template", "nvdra", chart, *WHERE, "--skip-tests", FROM_REGISTRY)
+    manifests = cluster.helm("template", "nvdra", chart, *WHERE, *RENDERED)
     items = [each for each in yaml_documents.load_all(manifests.stdout) if each]
     listed = {"apiVersion": "v1", "kind": "List", "items": items}
     assert cluster.kubectl("apply", "--server-side", "-f", "-", stdin=listed).returncode == 0
@@ -167,7 +168,7 @@ def test_what_kubectl_has_applied_from_the_manifests_is_taken_over(cluster: Clus
 
 def test_classes_of_the_manifests_of_another_release_are_not_taken_over(cluster: Cluster) -> None:
     chart = str(folder("nvdra"))
-    manifests = cluster.helm("template", "other", chart, *WHERE, "--skip-tests", FROM_REGISTRY)
+    manifests = cluster.helm("template", "other", chart, *WHERE, *RENDERED)
     items = [each for each in yaml_documents.load_all(manifests.stdout) if each]
     classes = [each for each in items if each["kind"] == "DeviceClass"]
     listed = {"apiVersion": "v1", "kind": "List", "items": classes}

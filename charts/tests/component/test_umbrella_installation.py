@@ -346,10 +346,12 @@ def test_the_notes_say_what_is_missing_in_the_cluster(installed: Cluster) -> Non
         taint = {"key": "sku", "value": "gpu", "effect": "NoSchedule"}
         installed.kubectl("apply", "-f", "-", stdin={**ready, "spec": {"taints": [taint]}})
         said = "does not run there: node-of-the-notes (sku=gpu:NoSchedule)"
-        assert notes().count(said) == 2  # of both plugins
+        assert notes().count(said) == 1
+        with_domains = "--set=resources.computeDomains.enabled=true"
+        assert notes(with_domains).count(said) == 2  # of both plugins
         tolerated = '--set-json={}.kubeletPlugin.tolerations=[{{"key":"sku","operator":"Exists"}}]'
         of_both = [tolerated.format(each) for each in ("nvdra-gpu-plugin", "nvdra-cd-plugin")]
-        assert notes(*of_both) == ""
+        assert notes(with_domains, *of_both) == ""
         installed.kubectl("apply", "-f", "-", stdin=ready)
         for gate in UNAVAILABLE_FEATURES:
             told = notes(f"--set=global.featureGates.{gate}=true")
