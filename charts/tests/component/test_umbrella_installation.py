@@ -2,6 +2,7 @@
 """helm installs the umbrella chart, and the API server enforces the plugin's permissions."""
 
 import json
+import re
 import subprocess
 import time
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 from nvdra_api.gates import UNAVAILABLE_FEATURES
 from nvdra_testing import yaml_documents
-from nvdra_testing.charts import FROM_REGISTRY, folder
+from nvdra_testing.charts import CHARTS, FROM_REGISTRY, folder
 
 Cluster = Any  # conftest.Cluster; a conftest cannot be imported
 
@@ -316,6 +317,30 @@ def test_a_cluster_without_dynamic_allocation_is_an_error_with_advice(
     assert done.returncode != 0
     assert "serves none of resource.k8s.io/v1, v1beta2 and v1beta1" in done.stderr
     assert "DynamicResourceAllocation" in done.stderr
+
+
+def test_one_command_deletes_what_a_killed_test_leaves(installed: Cluster) -> None:
+    page = (CHARTS.parent / "docs" / "operations.md").read_text()
+    (command,) = re.findall(r"^kubectl (delete --all-namespaces .*?)^```", page, re.DOTALL | re.M)
+    before = everything(installed)
+    hooks = installed.helm("get", "hooks", "nvdra", "-n", "nvdra-system").stdout
+    items = [item for item in yaml_documents.load_all(hooks) if item]
+    listed = {"apiVersion": "v1", "kind": "List", "items": items}
+    assert installed.kubectl("create", "-f", "-", stdin=listed).returncode == 0
+    left = everything(installed) - before
+    assert len(left) == len(items) > 5
+    done = installed.kubectl(*command.replace("\\\n", " ").split(), "--grace-period=0")
+    assert done.returncode == 0, done.stderr
+    assert everything(installed) == before
+
+
+def everything(cluster: Cluster) -> set[str]:
+    kinds = "pods,configmaps,serviceaccounts,roles,rolebindings,clusterroles,clusterrolebindings"
+    found = cluster.kubectl("get", f"{kinds},networkpolicies", "-A", "-o", "json").stdout
+    return {
+        f"{item['kind']} {item['metadata'].get('namespace')}/{item['metadata']['name']}"
+        for item in json.loads(found)["items"]
+    }
 
 
 def test_the_notes_say_what_is_missing_in_the_cluster(installed: Cluster) -> None:

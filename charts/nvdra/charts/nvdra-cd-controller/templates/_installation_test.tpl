@@ -15,10 +15,16 @@ helm.sh/hook-output-log-policy: hook-succeeded,hook-failed
 {{- end }}
 {{- end -}}
 
+{{/* Labels of an object of the test: by the last one all can be deleted that a test leaves which is killed. */}}
+{{- define "nvdra.testLabels" -}}
+{{ include "nvdra.labels" . }}
+app.kubernetes.io/component: installation-test
+{{- end -}}
+
 {{/* Rules of a role with its binding. Arguments: the root context, `name`, `namespace` (empty: of the cluster), `rules`. */}}
 {{- define "nvdra.testRole" -}}
 {{- $prefix := ternary "" "Cluster" (ne .namespace "") -}}
-{{- $metadata := dict "name" .name "annotations" (include "nvdra.testAnnotations" (dict "isPod" false) | fromYaml) "labels" (include "nvdra.labels" .root | fromYaml) -}}
+{{- $metadata := dict "name" .name "annotations" (include "nvdra.testAnnotations" (dict "isPod" false) | fromYaml) "labels" (include "nvdra.testLabels" .root | fromYaml) -}}
 {{- with .namespace }}{{ $_ := set $metadata "namespace" . }}{{ end -}}
 apiVersion: rbac.authorization.k8s.io/v1
 kind: {{ $prefix }}Role
@@ -80,7 +86,7 @@ metadata:
   name: {{ $name }}
   namespace: {{ $namespace }}
   labels:
-    {{- include "nvdra.labels" .root | nindent 4 }}
+    {{- include "nvdra.testLabels" .root | nindent 4 }}
   annotations:
     {{- include "nvdra.testAnnotations" (dict "isPod" false) | nindent 4 }}
 {{- with $ofCluster }}
@@ -99,7 +105,7 @@ metadata:
   name: {{ $name }}
   namespace: {{ $namespace }}
   labels:
-    {{- include "nvdra.labels" .root | nindent 4 }}
+    {{- include "nvdra.testLabels" .root | nindent 4 }}
   annotations:
     {{- include "nvdra.testAnnotations" (dict "isPod" false) | nindent 4 }}
 spec:
@@ -118,7 +124,7 @@ metadata:
   name: {{ $name }}
   namespace: {{ $namespace }}
   labels:
-    {{- include "nvdra.labels" .root | nindent 4 }}
+    {{- include "nvdra.testLabels" .root | nindent 4 }}
   annotations:
     {{- include "nvdra.testAnnotations" (dict "isPod" false) | nindent 4 }}
 data:
@@ -133,6 +139,7 @@ metadata:
   labels:
     app.kubernetes.io/name: {{ $name }}
     app.kubernetes.io/part-of: nvdra
+    app.kubernetes.io/component: installation-test
   annotations:
     {{- include "nvdra.testAnnotations" (dict "isPod" true) | nindent 4 }}
 spec:
