@@ -56,8 +56,8 @@ a list of the chart's root, the address of the metrics (empty: none) and the val
 apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy
 metadata:
-  name: {{ include "nvdra.fullname" . }}
-  namespace: {{ include "nvdra.namespace" . }}
+  name: {{ include "nvdra.fullname" . | quote }}
+  namespace: {{ include "nvdra.namespace" . | quote }}
   labels:
     {{- include "nvdra.labels" . | nindent 4 }}
 spec:

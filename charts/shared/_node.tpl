@@ -87,9 +87,9 @@ of the root would keep the first mount for ever.
 {{/* The fields of a plugin's pod that are set by values: account, priority, scheduling. */}}
 {{- define "nvdra.podFields" -}}
 {{- $plugin := .Values.kubeletPlugin -}}
-serviceAccountName: {{ include "nvdra.serviceAccountName" . }}
+serviceAccountName: {{ include "nvdra.serviceAccountName" . | quote }}
 {{- with $plugin.priorityClassName }}
-priorityClassName: {{ . }}
+priorityClassName: {{ . | quote }}
 {{- end }}
 {{- with .Values.global.imagePullSecrets }}
 imagePullSecrets:
@@ -167,14 +167,14 @@ readinessProbe:
 {{- define "nvdra.mounts" -}}
 # The kubelet dials the sockets by the paths that it sees itself.
 - name: plugins-registry
-  mountPath: {{ .Values.kubeletPlugin.kubeletRegistrarDirectoryPath }}
+  mountPath: {{ .Values.kubeletPlugin.kubeletRegistrarDirectoryPath | quote }}
 - name: plugins
-  mountPath: {{ .Values.kubeletPlugin.kubeletPluginsDirectoryPath }}
+  mountPath: {{ .Values.kubeletPlugin.kubeletPluginsDirectoryPath | quote }}
   mountPropagation: Bidirectional
 # To read which pods still use a claim that is gone: the kubelet's checkpoint, which is
 # replaced by rename, and its pods' directories. Unmounts there must reach this copy.
 - name: kubelet
-  mountPath: {{ dir .Values.kubeletPlugin.kubeletPluginsDirectoryPath }}
+  mountPath: {{ dir .Values.kubeletPlugin.kubeletPluginsDirectoryPath | quote }}
   readOnly: true
   mountPropagation: HostToContainer
 - name: cdi
@@ -191,8 +191,8 @@ readinessProbe:
   mountPath: /dev
   mountPropagation: HostToContainer
 {{- range include "nvdra.movedRoots" . | fromJsonArray }}
-- name: {{ .volume }}
-  mountPath: {{ .path }}
+- name: {{ .volume | quote }}
+  mountPath: {{ .path | quote }}
   mountPropagation: HostToContainer
 {{- end }}
 {{- end -}}
@@ -200,15 +200,15 @@ readinessProbe:
 {{- define "nvdra.volumes" -}}
 - name: plugins-registry
   hostPath:
-    path: {{ .Values.kubeletPlugin.kubeletRegistrarDirectoryPath }}
+    path: {{ .Values.kubeletPlugin.kubeletRegistrarDirectoryPath | quote }}
     type: DirectoryOrCreate
 - name: plugins
   hostPath:
-    path: {{ .Values.kubeletPlugin.kubeletPluginsDirectoryPath }}
+    path: {{ .Values.kubeletPlugin.kubeletPluginsDirectoryPath | quote }}
     type: DirectoryOrCreate
 - name: kubelet
   hostPath:
-    path: {{ dir .Values.kubeletPlugin.kubeletPluginsDirectoryPath }}
+    path: {{ dir .Values.kubeletPlugin.kubeletPluginsDirectoryPath | quote }}
     type: Directory
 - name: cdi
   hostPath:
@@ -219,16 +219,16 @@ readinessProbe:
 # Made where it is missing: a driver that is installed later is mounted below it.
 - name: driver-root
   hostPath:
-    path: {{ clean .Values.global.nvidiaDriverRoot | dir }}
+    path: {{ clean .Values.global.nvidiaDriverRoot | dir | quote }}
     type: DirectoryOrCreate
 - name: dev
   hostPath:
     path: /dev
     type: Directory
 {{- range include "nvdra.movedRoots" . | fromJsonArray }}
-- name: {{ .volume }}
+- name: {{ .volume | quote }}
   hostPath:
-    path: {{ .path }}
+    path: {{ .path | quote }}
     type: Directory
 {{- end }}
 {{- end -}}
@@ -238,7 +238,7 @@ readinessProbe:
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicy
 metadata:
-  name: {{ .name }}
+  name: {{ .name | quote }}
   labels:
     {{- include "nvdra.labels" .root | nindent 4 }}
 spec:
@@ -250,7 +250,7 @@ spec:
         operations: [CREATE, UPDATE, DELETE]
         resources: [resourceslices]
   matchConditions:
-    - name: {{ .condition }}
+    - name: {{ .condition | quote }}
       expression: {{ include "nvdra.isTheAccount" .root }}
   variables:
     - name: userNodeName

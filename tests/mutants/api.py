@@ -773,6 +773,14 @@ _TYPES: Final = (
         (f"{_UNIT}/installation/test_findings.py",),
     ),
     Mutant(
+        "daemon pods: an earlier container's words count for the next one",
+        f"{_RUNTIME}/computedomain/daemon_pods.py",
+        "    if _PROCESS_START_S[0] <= after_s <= _PROCESS_START_S[1]:\n",
+        "    if after_s:\n",
+        "After a reboot a domain is Ready before its IMEX runs.",
+        (f"{_UNIT}/computedomain/test_daemon_pods.py",),
+    ),
+    Mutant(
         "daemon pods: a pod that is being deleted counts as current",
         f"{_RUNTIME}/computedomain/daemon_pods.py",
         '        is_terminating=bool(metadata.get("deletionTimestamp")),',

@@ -34,6 +34,8 @@ HOSTILE = (
     "*a",
 )
 """What ends a string of CEL or YAML, or begins something there."""
+NOT_TEXTS = ("12345", "false", "1e300")
+"""What is no text in YAML without quotes. Names may be such: `kubectl create namespace 12345`."""
 
 EVERYTHING: Json = {
     "global": {
@@ -99,19 +101,27 @@ def merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> Json:
 
 
 def replaced(found: Any, text: str, key: str = "") -> Any:
-    """The objects with another text in place of the plain one."""
+    """The objects with another text in place of the plain one, also as a key."""
     if isinstance(found, dict):
-        return {name: replaced(value, text, name) for name, value in found.items()}
+        return {
+            name.replace(PLAIN, text): replaced(value, text, name) for name, value in found.items()
+        }
     if isinstance(found, list):
         return [replaced(value, text, key) for value in found]
     if isinstance(found, str) and PLAIN in found:
-        assert key not in ("expression", "messageExpression"), f"{text} in CEL: {found[-300:]}"
+        is_code = key in ("expression", "messageExpression")
+        assert not is_code or text in NOT_TEXTS, f"{text} in CEL: {found[-300:]}"
         return found.replace(PLAIN, text)
     return found
 
 
 def objects(text: str) -> Any:
     return read([item for item in yaml_documents.load_all(text) if item])
+
+
+def in_order(found: list[Json]) -> list[Json]:
+    """Helm orders hooks by their namespaces too."""
+    return sorted(found, key=lambda item: json.dumps(item, sort_keys=True))
 
 
 def read(found: Any) -> Any:
@@ -126,15 +136,17 @@ def read(found: Any) -> Any:
     return found
 
 
-TRIED = [
-    pytest.param(chart, leaf, id=f"{chart}.{'.'.join(leaf.path)}")
-    for chart in CHARTS
-    for leaf in of_chart(chart)
-    if any(leaf.admits(text) for text in HOSTILE)
-]
+def places(texts: tuple[str, ...]) -> list[Any]:
+    """The places of all charts that may admit some of the texts."""
+    return [
+        pytest.param(chart, leaf, id=f"{chart}.{'.'.join(leaf.path)}")
+        for chart in CHARTS
+        for leaf in of_chart(chart)
+        if any(leaf.admits(text) for text in texts)
+    ]
 
 
-@pytest.mark.parametrize(("chart", "leaf"), TRIED)
+@pytest.mark.parametrize(("chart", "leaf"), places(HOSTILE))
 def test_a_text_stays_a_text(template: Template, chart: str, leaf: Leaf) -> None:
     plain = template(chart, merged(EVERYTHING, leaf.values(PLAIN)))
     for text in (text for text in HOSTILE if leaf.admits(text)):
@@ -144,3 +156,24 @@ def test_a_text_stays_a_text(template: Template, chart: str, leaf: Leaf) -> None
         else:
             assert done.returncode, f"{text} is admitted, and {PLAIN} is not"
             assert "YAML parse error" not in done.stderr, f"{text}: {done.stderr}"
+
+
+@pytest.mark.parametrize(("chart", "leaf"), places((PLAIN,)))
+def test_a_name_that_looks_like_a_number_stays_a_name(
+    template: Template, chart: str, leaf: Leaf
+) -> None:
+    plain = template(chart, merged(EVERYTHING, leaf.values(PLAIN)))
+    if plain.returncode:
+        return  # of another form, such as a duration
+    for text in (text for text in NOT_TEXTS if leaf.admits(text)):
+        done = template(chart, merged(EVERYTHING, leaf.values(text)))
+        if not done.returncode:
+            assert in_order(objects(done.stdout)) == in_order(replaced(objects(plain.stdout), text))
+
+
+@pytest.mark.parametrize("chart", CHARTS)
+def test_a_namespace_that_looks_like_a_number_stays_a_name(template: Template, chart: str) -> None:
+    for text in NOT_TEXTS:
+        done = template(chart, EVERYTHING, "--namespace", text)
+        plain = template(chart, EVERYTHING, "--namespace", PLAIN)
+        assert in_order(objects(done.stdout)) == in_order(replaced(objects(plain.stdout), text))

@@ -27,7 +27,12 @@ def recorded(told_at: float, counted_at: float) -> Recording:
 
 
 def pod(
-    *, says: bool | None, is_ready: bool = True, uid: str = "pod-1", node: str = "node-1"
+    *,
+    says: bool | None,
+    is_ready: bool = True,
+    uid: str = "pod-1",
+    node: str = "node-1",
+    started: str = "",
 ) -> dict[str, Any]:
     """A daemon's pod, and what the daemon says."""
     said = (
@@ -35,7 +40,7 @@ def pod(
         if says is None
         else {names.DAEMON_ANNOTATION: json.dumps({"ip": "10.0.0.1", "ready": says})}
     )
-    started = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    started = started or datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return {
         "metadata": {"uid": uid, "labels": {names.DOMAIN_LABEL: UID}, "annotations": said},
         "spec": {"nodeName": node},
@@ -84,6 +89,18 @@ def test_a_node_is_ready_once_its_pod_is_and_its_daemon_says_so() -> None:
     assert 0 <= change.at - change.since < 1.5
     seen.take_pod("MODIFIED", pod(says=True, is_ready=False))
     assert states(seen) == [True, False]
+
+
+def test_a_node_is_not_ready_by_what_an_earlier_container_has_said() -> None:
+    seen = Recording()
+    first, second = "2026-01-01T00:00:00Z", "2026-01-01T00:05:00Z"
+    seen.take_pod("ADDED", pod(says=True, started=first))
+    seen.take_pod("MODIFIED", pod(says=True, is_ready=False, started=first))
+    seen.take_pod("MODIFIED", pod(says=True, started=second))
+    assert states(seen) == [True, False]
+    seen.take_pod("MODIFIED", pod(says=False, started=second))
+    seen.take_pod("MODIFIED", pod(says=True, started=second))
+    assert states(seen) == [True, False, True]
 
 
 def test_a_node_that_was_never_told_is_late_although_its_pod_runs_until_it_is_deleted() -> None:

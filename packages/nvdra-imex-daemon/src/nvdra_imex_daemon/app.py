@@ -182,7 +182,14 @@ async def _run_member(
     index_file = IndexFile(settings.index_path, settings.clique)
     last_index = await thread.run(index_file.read)
     announcer = (
-        Announcer(api, _pod(settings), settings.clique, member.max_nodes, lambda: annotation.value)
+        Announcer(
+            api,
+            _pod(settings),
+            settings.clique,
+            member.max_nodes,
+            lambda: annotation.value,
+            started=int(clock.now().timestamp()),
+        )
         if settings.announces_itself
         else None
     )

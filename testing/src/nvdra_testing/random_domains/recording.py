@@ -9,7 +9,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from nvdra_api import names
@@ -22,9 +22,8 @@ from nvdra_testing.random_domains import timeline
 from nvdra_testing.random_domains.timeline import Away, Change, Untruth
 
 READY = "Ready"
-LATE_BESIDE_OTHERS_S = 12.0
-"""How late a status may be beyond Kubernetes' own, where four labs share two cores. At a load of 30
-it has been 8.03 s after a node had its power again."""
+LATE_BESIDE_OTHERS_S = 8.0
+"""How late a status may be beyond Kubernetes' own, where four labs share two cores."""
 
 Timelines = dict[str, dict[str, list[Change]]]
 """By the domain's UID and the node's name."""
@@ -61,6 +60,7 @@ class Recording:
     contradictions: list[str] = field(default_factory=list)
     starts_s: list[float] = field(default_factory=list)
     _pods: dict[tuple[str, str], str] = field(default_factory=dict)
+    _words: dict[tuple[str, str], "_Words"] = field(default_factory=dict)
 
     def take_domain(self, event: str, domain: Json) -> None:
         """Note a version of a domain."""
@@ -90,8 +90,11 @@ class Recording:
         if not works and self._pods.get((uid, node), meta["uid"]) != meta["uid"]:
             return  # of a pod that is not the node's current one
         self._pods[uid, node] = meta["uid"]
+        words = _Words.of(pod).after(self._words.get((uid, node)))
+        self._words[uid, node] = words
         said = announcements.from_annotations(meta.get("annotations") or {})
-        is_true = works and said is not None and said.is_ready and not said.has_left
+        is_new = words.text != words.of_former_container
+        is_true = works and is_new and said is not None and said.is_ready and not said.has_left
         started = _started(pod, now)
         _note(self.up[uid][node], Change(now, is_up, started if is_up else None))
         change = Change(now, is_true, started if is_true else None)
@@ -153,6 +156,41 @@ class Recording:
         }
 
 
+@dataclass(frozen=True)
+class _Words:
+    """What a daemon says on its pod, and what the container before it has left there.
+
+    Attributes:
+        pod: The pod's UID.
+        started: When its youngest container started, as the kubelet writes it.
+        text: The daemon's annotation.
+        of_former_container: What the former container has left there; empty once the next one has
+            spoken.
+    """
+
+    pod: str
+    started: str
+    text: str
+    of_former_container: str = ""
+
+    @classmethod
+    def of(cls, pod: Json) -> "_Words":
+        meta = pod["metadata"]
+        text = (meta.get("annotations") or {}).get(names.DAEMON_ANNOTATION, "")
+        return cls(meta["uid"], max(_starts(pod), default=""), text)
+
+    def after(self, before: "_Words | None") -> "_Words":
+        """The same, with what is known from the version of the pod before."""
+        if before is None or before.pod != self.pod:
+            return self
+        if not self.started:  # between two containers
+            return replace(before, text=self.text)
+        former = before.text
+        if before.started in ("", self.started):
+            former = before.of_former_container
+        return replace(self, of_former_container=former if former == self.text else "")
+
+
 def _note(changes: list[Change], change: Change) -> bool:
     """Append a change, unless it is none."""
     before = changes[-1].is_ready if changes else False
@@ -178,13 +216,14 @@ def _started(pod: Json, now: float) -> float | None:
     A daemon works before the kubelet reports its pod, and a status that says so is right. The API
     has whole seconds, rounded down. None if nothing runs.
     """
-    states = [each.get("state", {}) for each in pod["status"].get("containerStatuses", [])]
-    starts = [
-        datetime.fromisoformat(state["running"]["startedAt"]).timestamp()
-        for state in states
-        if "running" in state
-    ]
+    starts = [datetime.fromisoformat(start).timestamp() for start in _starts(pod)]
     return min(now, now - (time.time() - max(starts))) if starts else None
+
+
+def _starts(pod: Json) -> list[str]:
+    """When the running containers of a pod started, as the kubelet writes it."""
+    states = [each.get("state", {}) for each in pod["status"].get("containerStatuses", [])]
+    return [state["running"]["startedAt"] for state in states if "running" in state]
 
 
 def _is_awaiting_probe(pod: Json) -> bool:

@@ -37,10 +37,10 @@
   value: {{ join "," $secrets | quote }}
 {{- end }}
 - name: SERVICE_ACCOUNT_NAME
-  value: {{ include "nvdra.serviceAccountName" . }}
+  value: {{ include "nvdra.serviceAccountName" . | quote }}
 {{- with include "nvdra-gpu-plugin.mpsPriorityClass" . }}
 - name: MPS_DAEMON_PRIORITY_CLASS_NAME
-  value: {{ . }}
+  value: {{ . | quote }}
 {{- end }}
 {{- range $kind, $default := dict "requests" (dict "cpu" "50m" "memory" "256Mi") "limits" (dict "cpu" "16" "memory" "32Gi") }}
 {{- $amounts := list }}

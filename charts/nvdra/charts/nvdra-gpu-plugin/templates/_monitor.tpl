@@ -13,8 +13,8 @@ Arguments: the root context, `name`, the `selector` of the pods (YAML), the `pat
 apiVersion: monitoring.coreos.com/v1
 kind: PodMonitor
 metadata:
-  name: {{ .name }}
-  namespace: {{ include "nvdra.namespace" .root }}
+  name: {{ .name | quote }}
+  namespace: {{ include "nvdra.namespace" .root | quote }}
   labels:
     {{- include "nvdra.labels" .root | nindent 4 }}
     {{- with $monitor.labels }}
@@ -29,8 +29,8 @@ spec:
   {{- end }}
   podMetricsEndpoints:
     - port: http
-      path: {{ .path }}
-      interval: {{ $monitor.interval | default "30s" }}
+      path: {{ .path | quote }}
+      interval: {{ $monitor.interval | default "30s" | quote }}
       # Some series say their node themselves, by the same name.
       honorLabels: true
       relabelings:

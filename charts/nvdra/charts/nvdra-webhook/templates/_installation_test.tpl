@@ -39,12 +39,12 @@ metadata:
   {{- toYaml $metadata | nindent 2 }}
 subjects:
   - kind: ServiceAccount
-    name: {{ .name }}
-    namespace: {{ include "nvdra.namespace" .root }}
+    name: {{ .name | quote }}
+    namespace: {{ include "nvdra.namespace" .root | quote }}
 roleRef:
   apiGroup: rbac.authorization.k8s.io
   kind: {{ $prefix }}Role
-  name: {{ .name }}
+  name: {{ .name | quote }}
 {{- end -}}
 
 {{/*
@@ -83,8 +83,8 @@ have network policies, so that the pod needs one where others may not connect.
 apiVersion: v1
 kind: ServiceAccount
 metadata:
-  name: {{ $name }}
-  namespace: {{ $namespace }}
+  name: {{ $name | quote }}
+  namespace: {{ $namespace | quote }}
   labels:
     {{- include "nvdra.testLabels" .root | nindent 4 }}
   annotations:
@@ -102,8 +102,8 @@ metadata:
 apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy
 metadata:
-  name: {{ $name }}
-  namespace: {{ $namespace }}
+  name: {{ $name | quote }}
+  namespace: {{ $namespace | quote }}
   labels:
     {{- include "nvdra.testLabels" .root | nindent 4 }}
   annotations:
@@ -111,7 +111,7 @@ metadata:
 spec:
   podSelector:
     matchLabels:
-      app.kubernetes.io/name: {{ $name }}
+      app.kubernetes.io/name: {{ $name | quote }}
   policyTypes: [Ingress, Egress]
   egress:
     {{- include "nvdra.apiServerEgress" .root | nindent 4 }}
@@ -121,8 +121,8 @@ spec:
 apiVersion: v1
 kind: ConfigMap
 metadata:
-  name: {{ $name }}
-  namespace: {{ $namespace }}
+  name: {{ $name | quote }}
+  namespace: {{ $namespace | quote }}
   labels:
     {{- include "nvdra.testLabels" .root | nindent 4 }}
   annotations:
@@ -133,18 +133,18 @@ data:
 apiVersion: v1
 kind: Pod
 metadata:
-  name: {{ $name }}
-  namespace: {{ $namespace }}
+  name: {{ $name | quote }}
+  namespace: {{ $namespace | quote }}
   # None of the labels by which a component's pods are selected.
   labels:
-    app.kubernetes.io/name: {{ $name }}
+    app.kubernetes.io/name: {{ $name | quote }}
     app.kubernetes.io/part-of: nvdra
     app.kubernetes.io/component: installation-test
   annotations:
     {{- include "nvdra.testAnnotations" (dict "isPod" true) | nindent 4 }}
 spec:
   restartPolicy: Never
-  serviceAccountName: {{ $name }}
+  serviceAccountName: {{ $name | quote }}
   {{- with .root.Values.global.imagePullSecrets }}
   imagePullSecrets:
     {{- toYaml . | nindent 4 }}
@@ -165,11 +165,11 @@ spec:
   containers:
     - name: test
       image: {{ .image | quote }}
-      imagePullPolicy: {{ .root.Values.global.imagePullPolicy }}
+      imagePullPolicy: {{ .root.Values.global.imagePullPolicy | quote }}
       command: [/opt/nvdra/bin/nvdra-check-installation]
       env:
         - name: CHECKS
-          valueFrom: {configMapKeyRef: {name: {{ $name }}, key: checks}}
+          valueFrom: {configMapKeyRef: {name: {{ $name | quote }}, key: checks}}
         # Enough after `helm install` without --wait; a failure is reported when it has passed.
         - name: TIMEOUT
           value: 30s

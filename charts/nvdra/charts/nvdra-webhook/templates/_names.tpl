@@ -27,16 +27,16 @@ links this file into its templates, so a packaged chart contains it.
 
 {{/* A selector is immutable, so it contains only the names of the chart and of the release. */}}
 {{- define "nvdra.selectorLabels" -}}
-app.kubernetes.io/name: {{ .Chart.Name }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/name: {{ .Chart.Name | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
 {{- define "nvdra.labels" -}}
 {{ include "nvdra.selectorLabels" . }}
 app.kubernetes.io/part-of: nvdra
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-app.kubernetes.io/managed-by: {{ .Release.Service }}
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+app.kubernetes.io/managed-by: {{ .Release.Service | quote }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | quote }}
 {{- end -}}
 
 {{/* The image of one program. Arguments: the root context and its `image` value. */}}
@@ -72,8 +72,8 @@ value `nodeSelector`, whose labels win.
 apiVersion: v1
 kind: ServiceAccount
 metadata:
-  name: {{ include "nvdra.serviceAccountName" . }}
-  namespace: {{ include "nvdra.namespace" . }}
+  name: {{ include "nvdra.serviceAccountName" . | quote }}
+  namespace: {{ include "nvdra.namespace" . | quote }}
   labels:
     {{- include "nvdra.labels" . | nindent 4 }}
   {{- with .Values.serviceAccount.annotations }}

@@ -85,10 +85,10 @@ Arguments: `image`, with its tag, and `container`, an expression.
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicyBinding
 metadata:
-  name: {{ .name }}
+  name: {{ .name | quote }}
   labels:
     {{- include "nvdra.labels" .root | nindent 4 }}
 spec:
-  policyName: {{ .name }}
+  policyName: {{ .name | quote }}
   validationActions: [Deny]
 {{- end -}}

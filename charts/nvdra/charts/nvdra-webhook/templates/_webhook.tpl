@@ -51,10 +51,10 @@ sideEffects: None
 matchPolicy: Equivalent
 clientConfig:
   service:
-    name: {{ include "nvdra.fullname" . }}
-    namespace: {{ include "nvdra.namespace" . }}
+    name: {{ include "nvdra.fullname" . | quote }}
+    namespace: {{ include "nvdra.namespace" . | quote }}
     port: {{ .Values.servicePort }}
-    path: {{ $path }}
+    path: {{ $path | quote }}
   {{- if eq (include "nvdra-webhook.tlsMode" .) "secret" }}
   caBundle: {{ (include "nvdra-webhook.tls" . | fromYaml).secret.caBundle }}
   {{- end }}
@@ -69,7 +69,7 @@ namespaceSelector:
   matchExpressions:
     - key: kubernetes.io/metadata.name
       operator: NotIn
-      values: [{{ include "nvdra.namespace" . }}]
+      values: [{{ include "nvdra.namespace" . | quote }}]
 {{- end -}}
 {{- end -}}
 

@@ -24,6 +24,9 @@ class Announcement:
         message: Why it is not, in one line.
         preferred_index: The index that its node had last; None if that is not known.
         has_left: Whether the daemon has ended, so that it is no member any more.
+        started: When the process started that says so, in seconds since 1970 by the node's clock;
+            None of daemons before 0.2.0. What an earlier container of the pod has said stays on the
+            pod until the next one has spoken.
     """
 
     ip: str
@@ -31,6 +34,7 @@ class Announcement:
     message: str = ""
     preferred_index: int | None = None
     has_left: bool = False
+    started: int | None = None
 
 
 def annotation(announcement: Announcement) -> str:
@@ -41,6 +45,7 @@ def annotation(announcement: Announcement) -> str:
         "message": announcement.message or None,
         "index": announcement.preferred_index,
         "left": announcement.has_left or None,
+        "started": announcement.started,
     }
     present = {key: value for key, value in said.items() if value is not None}
     return json.dumps(present, separators=(",", ":"), ensure_ascii=False)
@@ -54,11 +59,16 @@ def from_annotations(annotations: Mapping[str, str]) -> Announcement | None:
         return None
     if not isinstance(said, dict) or not isinstance(said.get("ip"), str) or not said["ip"]:
         return None
-    index, message = said.get("index"), said.get("message")
+    message = said.get("message")
     return Announcement(
         ip=said["ip"],
         is_ready=said.get("ready") is True,
         message=message if isinstance(message, str) else "",
-        preferred_index=index if isinstance(index, int) and not isinstance(index, bool) else None,
+        preferred_index=_number(said.get("index")),
         has_left=said.get("left") is True,
+        started=_number(said.get("started")),
     )
+
+
+def _number(found: object) -> int | None:
+    return found if isinstance(found, int) and not isinstance(found, bool) else None

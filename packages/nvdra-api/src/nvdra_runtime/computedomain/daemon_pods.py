@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads what a domain's status needs from the pod of a daemon. Pure."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any, Final
 
 from nvdra_api import names
@@ -15,6 +16,9 @@ from nvdra_runtime.computedomain.imex_links import ImexLinks
 
 _FINISHED_PHASES: Final = ("Succeeded", "Failed")
 _NORMAL_REASONS: Final = ("ContainerCreating", "PodInitializing")
+_PROCESS_START_S: Final = (-1.0, 120.0)
+"""When the daemon's process may start after its container, whose time has no fractions."""
+_STARTED_AGAIN: Final = "its daemon has started again and is not ready yet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +46,7 @@ class DaemonPod:
         writes_status: The daemon is one of the reference driver with cliques disabled, which
             writes to the domain's status.
         announcement: What the daemon says of itself on its pod; None if it writes to the clique
-            itself, or has not started yet.
+            itself, or has not started yet. It is not ready if an earlier container has said so.
         problem: Why the pod does not start, does not stay up, or was ended, such as by an eviction;
             empty if there is no problem.
         links: What is wrong with the connections of its IMEX, as the daemon has written it.
@@ -89,7 +93,9 @@ def read(obj: JsonObject) -> DaemonPod:
         is_terminating=bool(metadata.get("deletionTimestamp")),
         clique=None if clique is None else CliqueID(clique),
         writes_status=_writes_status(spec),
-        announcement=announcements.from_annotations(metadata.get("annotations") or {}),
+        announcement=_current(
+            announcements.from_annotations(metadata.get("annotations") or {}), status
+        ),
         problem=_problem(status),
         links=imex_links.decode((metadata.get("annotations") or {}).get(names.LINKS_ANNOTATION)),
         running_since=_running_since(status),
@@ -117,6 +123,24 @@ def _running_since(status: JsonObject) -> str:
         (each.get("state") or {}).get("running") for each in status.get("containerStatuses") or ()
     )
     return max((str(state.get("startedAt") or "") for state in states if state), default="")
+
+
+def _current(said: Announcement | None, status: JsonObject) -> Announcement | None:
+    """What the daemon says; not ready where an earlier container of the pod has said that it is.
+
+    A container that the kubelet has found ready has asked the daemon itself. Before, the time at
+    which the process started has to fit that of the container: both are times of the node's clock,
+    and a clock that is set between the two only makes readiness wait for the kubelet.
+    """
+    containers = status.get("containerStatuses") or ()
+    since = _running_since(status)
+    is_found_ready = all(each.get("ready") for each in containers)
+    if said is None or not said.is_ready or said.started is None or is_found_ready or not since:
+        return said
+    after_s = said.started - datetime.fromisoformat(since).timestamp()
+    if _PROCESS_START_S[0] <= after_s <= _PROCESS_START_S[1]:
+        return said
+    return replace(said, is_ready=False, message=_STARTED_AGAIN)
 
 
 def _writes_status(spec: JsonObject) -> bool:

@@ -18,6 +18,7 @@ KEY = "nvdra.nvidia.com/imex-daemon"
         message=st.text(),
         preferred_index=st.none() | st.integers(0, 9999),
         has_left=st.booleans(),
+        started=st.none() | st.integers(0),
     )
 )
 def test_what_was_written_is_read(announcement: Announcement) -> None:

@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pods of daemons, read as the API server returns them."""
 
+from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 import pytest
 from nvdra_api.ids import CliqueID, DomainUID, NodeName, PodUID
-from nvdra_runtime.computedomain import daemon_pods
+from nvdra_runtime.computedomain import announcements, daemon_pods
+from nvdra_runtime.computedomain.announcements import Announcement
 from nvdra_runtime.computedomain.daemon_pods import DaemonPod
 from nvdra_runtime.computedomain.imex_links import ImexLinks
 
+SAID = "nvdra.nvidia.com/imex-daemon"
 DOMAIN, CLIQUE = "resource.nvidia.com/computeDomain", "resource.nvidia.com/computeDomain.cliqueID"
 
 
@@ -190,6 +194,30 @@ def test_a_container_that_ended_once_and_is_not_ready_is_no_daemon_to_believe(
     conditions = [{"type": "Ready", "status": ready}] if ready else []
     status = {"conditions": conditions, "containerStatuses": [container]}
     assert bool(daemon_pods.read(obj(status=status)).ended_because) is has_ended
+
+
+@pytest.mark.parametrize(
+    ("container", "after_s", "is_believed"),
+    [
+        (STARTED, 0, True),
+        (STARTED, 20, True),
+        (STARTED, -60, False),
+        pytest.param(STARTED, 86_400, False, id="by a clock that was wrong after the reboot"),
+        pytest.param({**STARTED, "ready": True}, -60, True, id="the kubelet has asked the daemon"),
+        pytest.param(STARTED, None, True, id="a daemon before 0.2.0"),
+    ],
+)
+def test_a_daemon_is_not_ready_by_the_words_of_an_earlier_container(
+    container: dict[str, Any], after_s: int | None, *, is_believed: bool
+) -> None:
+    began = int(datetime.fromisoformat(container["state"]["running"]["startedAt"]).timestamp())
+    started = None if after_s is None else began + after_s
+    said = Announcement("10.4.1.7", is_ready=True, preferred_index=3, started=started)
+    pod = obj(status={"containerStatuses": [{"ready": False, **container}]})
+    pod["metadata"]["annotations"] = {SAID: announcements.annotation(said)}
+    found = daemon_pods.read(pod).announcement
+    again = "its daemon has started again and is not ready yet"
+    assert found == (said if is_believed else replace(said, is_ready=False, message=again))
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])

@@ -44,6 +44,7 @@ class Announcer:
         clique: CliqueID,
         max_nodes: int,
         links_annotation: Callable[[], str | None],
+        started: int,
     ) -> None:
         """Create it without any request.
 
@@ -53,9 +54,11 @@ class Announcer:
             clique: The clique of our node.
             max_nodes: How many nodes the clique may have.
             links_annotation: What the pod's annotation about connections is to say at that time.
+            started: When this process started, in seconds since 1970.
         """
         self._api = api
         self._links_annotation = links_annotation
+        self._started = started
         self._path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
         self._clique = clique
         self._spread_s = max_nodes / DEPUTIES_PER_S
@@ -88,6 +91,7 @@ class Announcer:
         Raises:
             DriverError: The API server did not accept it.
         """
+        announcement = replace(announcement, started=self._started)
         wanted = self._wanted
         if wanted is None or announcement != replace(
             wanted, preferred_index=announcement.preferred_index

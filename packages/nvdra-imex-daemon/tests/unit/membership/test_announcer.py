@@ -26,6 +26,7 @@ CLIQUE = CliqueID("2df84740-d3cb-b5ce-4e7e-98352b5a71b5.2")
 POD = Pod("nvdra", "daemon-x7k2p", "uid")
 PATCH = "PATCH /api/v1/namespaces/nvdra/pods/daemon-x7k2p"
 MAX_NODES = 18
+STARTED = 1_800_000_000
 STARTING = Announcement("10.4.1.7", message="starting", preferred_index=3)
 READY = Announcement("10.4.1.7", is_ready=True, preferred_index=3)
 
@@ -33,7 +34,7 @@ READY = Announcement("10.4.1.7", is_ready=True, preferred_index=3)
 def run(main: Callable[[RecordedApi, Announcer], Awaitable[Any]], answers: list[Answer]) -> None:
     async def started() -> Any:
         api = RecordedApi(lambda _: answers.pop(0) if answers else (200, {}))
-        return await main(api, Announcer(api, POD, CLIQUE, MAX_NODES, lambda: None))
+        return await main(api, Announcer(api, POD, CLIQUE, MAX_NODES, lambda: None, STARTED))
 
     virtual_time.run_with_virtual_time(started)
 
@@ -51,7 +52,12 @@ def test_only_what_is_new_is_written_and_the_index_alone_is_not() -> None:
         assert body["labels"] == {"resource.nvidia.com/computeDomain.cliqueID": CLIQUE}
         value = body["annotations"].pop(names.DAEMON_ANNOTATION)
         assert body["annotations"] == {names.LINKS_ANNOTATION: None}
-        assert json.loads(value) == {"ip": "10.4.1.7", "message": "starting", "index": 3}
+        assert json.loads(value) == {
+            "ip": "10.4.1.7",
+            "message": "starting",
+            "index": 3,
+            "started": STARTED,
+        }
 
     run(main, [])
 

@@ -71,7 +71,7 @@ class Answers:
 def run(answers: Answers, main: Callable[[RecordedApi, MemberList], Awaitable[Any]]) -> None:
     async def started() -> None:
         api = RecordedApi(answers)
-        announcer = Announcer(api, POD, CLIQUE, MAX_NODES, lambda: None)
+        announcer = Announcer(api, POD, CLIQUE, MAX_NODES, lambda: None, 1_800_000_000)
         members = MemberList(api, STORE, US, lambda _: None, announcer=announcer)
         async with members.running():
             await members.changed_since(0)
