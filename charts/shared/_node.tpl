@@ -264,6 +264,11 @@ spec:
     - expression: variables.slices.all(slice, slice.spec.?nodeName.orValue('') == variables.userNodeName)
       messageExpression: >-
         "this user running on node '" + variables.userNodeName + "' may not modify cluster or node resourceslices"
+    # Devices are known by the names of their pools: a newer generation of another node's pool would replace its devices
+    # and taint them, by which Kubernetes evicts its pods.
+    - expression: object == null || object.spec.pool.name == variables.userNodeName
+      messageExpression: >-
+        "this user running on node '" + variables.userNodeName + "' may only publish the pool of that name"
     - expression: variables.slices.all(slice, slice.spec.driver == '{{ .driver }}')
       message: this user may only modify resourceslices of the driver {{ .driver }}
 {{- end -}}

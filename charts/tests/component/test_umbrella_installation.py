@@ -280,6 +280,21 @@ def test_it_does_not_change_slices_of_another_node(
     assert "this user running on node 'node-a' may not modify" in done.stderr
 
 
+def test_it_does_not_publish_devices_in_the_pool_of_another_node(installed: Cluster) -> None:
+    pool = {"name": "node-b", "generation": 1000, "resourceSliceCount": 1}
+    mine = node_slice("node-a", pool=pool, nodeName="node-a")
+    done = write(installed, "create", mine, "node-a")
+    assert "on node 'node-a' may only publish the pool of that name" in done.stderr
+
+
+def test_it_removes_a_slice_of_its_own_node_whatever_pool_it_names(
+    installed: Cluster, published: Any
+) -> None:
+    pool = {"name": "other", "generation": 1, "resourceSliceCount": 1}
+    left = published(node_slice("node-a", pool=pool, nodeName="node-a"))
+    assert write(installed, "delete", left, "node-a").returncode == 0
+
+
 def test_it_does_not_publish_for_another_driver(installed: Cluster) -> None:
     done = write(installed, "create", node_slice("node-a", driver="other.example.com"), "node-a")
     assert "may only modify resourceslices of the driver gpu.nvidia.com" in done.stderr

@@ -108,6 +108,7 @@ def test_the_gpu_plugins_own_token_opens_no_other_node_slice_and_claim(
     made = {"generateName": "mine-"}
     taken = {**theirs, "metadata": made}
     ours = {**taken, "spec": {**theirs["spec"], "nodeName": NODE, "driver": CD_PLUGIN.driver}}
+    pool = {**taken, "spec": {**theirs["spec"], "nodeName": NODE}}
     controller = f"{DEPLOYMENTS}/{CONTROLLER.name}"
     told = {
         "run a pod on it": rbac.send_request(stolen, "POST", DEPLOYMENTS, root_on(OTHER)),
@@ -122,6 +123,7 @@ def test_the_gpu_plugins_own_token_opens_no_other_node_slice_and_claim(
         "make one of another driver": rbac.send_request(
             stolen, "POST", f"{base}/resourceslices", ours
         ),
+        "make one in its pool": rbac.send_request(stolen, "POST", f"{base}/resourceslices", pool),
         "label its Node": refused(stolen, "label", "node", OTHER, "a=b"),
         "label the own Node": refused(stolen, "label", "node", NODE, "a=b"),
         "list claims": refused(stolen, "get", "resourceclaims", "-A"),
@@ -140,6 +142,7 @@ def test_the_gpu_plugins_own_token_opens_no_other_node_slice_and_claim(
         "change its slice": f"running on node '{NODE}' may not modify cluster or node",
         "make a slice for it": f"running on node '{NODE}' may not modify cluster or node",
         "make one of another driver": "may only modify resourceslices of the driver",
+        "make one in its pool": f"running on node '{NODE}' may only publish the pool of that name",
         "make a token": "cannot create resource",
         "run a pod": "cannot create resource",
     }

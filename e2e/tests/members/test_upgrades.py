@@ -26,7 +26,6 @@ from nvdra_testing.cluster.disturbances import Report, Watch
 from nvdra_testing.cluster.installation import (
     CD_PLUGIN,
     GPU_PLUGIN,
-    NAMESPACE,
     RELEASE,
     Cluster,
 )
@@ -136,10 +135,10 @@ def test_pods_outlive_an_upgrade_each_rollout_a_downgrade_and_an_uninstallation(
             journey.reports["helm upgrade from the release"].check_none(REWRITTEN_S)
             roll_each_component(gpus, team, journey)
             replace_each_daemon(rack, team, journey)
-            with journey.phase("helm rollback to the release"):
-                rack.helm("rollback", RELEASE, "1", "-n", NAMESPACE, "--wait")
+            with journey.phase("helm upgrade back to the release"):
+                released_driver.install(rack, tags, *rack_settings, wait_s=ROLLED_OUT_S)
                 wait_rolled_out(rack, *PLUGINS, CONTROLLER)
-            assert journey.reports["helm rollback to the release"].not_ready == []
+            assert journey.reports["helm upgrade back to the release"].not_ready == []
             gpu = check_left_divided(gpus, held)
             with journey.phase("helm upgrade again"):
                 rack.install(*rack_settings, *NEWER, wait_s=ROLLED_OUT_S)

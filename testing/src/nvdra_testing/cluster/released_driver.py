@@ -20,10 +20,13 @@ _IMAGES = {
 
 
 def install(cluster: Cluster, tags: Mapping[str, str], *helm_flags: str, wait_s: int = 60) -> None:
-    """Install the released umbrella chart, and wait until its plugins are ready.
+    """Install the released umbrella chart, or go back to it, and wait until its plugins are ready.
+
+    Going back is an upgrade, as docs/upgrade.md says: a rollback of helm 3 finds CRDs that are no
+    longer of the release.
 
     Args:
-        cluster: A cluster without the driver.
+        cluster: A cluster without the driver, or with a later version of it.
         tags: The tag of each component's image, as `former_images.load` returns them.
         *helm_flags: More flags of helm. Values that the release does not know are refused.
         wait_s: How long helm waits.
@@ -36,4 +39,5 @@ def install(cluster: Cluster, tags: Mapping[str, str], *helm_flags: str, wait_s:
         releases.checkout(releases.latest("nvdra"), Path(folder)) as tree,
     ):
         chart = str(tree / "charts/nvdra")
-        cluster.helm("install", RELEASE, chart, *where, *roots, *images, *helm_flags)
+        how = ("upgrade", "--install", "--reset-values")
+        cluster.helm(*how, RELEASE, chart, *where, *roots, *images, *helm_flags)
