@@ -132,6 +132,33 @@ async def test_those_of_another_project_are_taken_over_if_they_are_to_be(
     assert columns(world)[:3] == ["Status", "Ready", "Nodes"]
 
 
+async def test_ours_with_the_text_of_another_project_are_taken_over_if_they_are_to_be(
+    world: DriverInstallation,
+) -> None:
+    """An apply keeps our annotation with the number of the text."""
+    with world.run_controller() as controller:
+        await ready(controller)
+    for foreign in (
+        foreign_definitions.computedomaincliques(),
+        foreign_definitions.computedomains(),
+    ):
+        own = stored(world, foreign["metadata"]["name"])
+        assert own is not None
+        world.server.request(
+            "PUT", f"{PATH}/{foreign['metadata']['name']}", {**own, "spec": foreign["spec"]}
+        )
+    with world.run_controller() as controller:
+        assert "crds.install=always" in await ready(controller)
+    assert columns(world)[:3] != ["Status", "Ready", "Nodes"]
+    with world.run_controller("--crds=always") as controller:
+        assert "[+]crds ok\n" in await ready(controller)
+        assert controller.log.read_text().count("Wrote a definition") == 4
+    with world.run_controller("--crds=always") as controller:
+        assert "[+]crds ok\n" in await ready(controller)
+        assert controller.log.read_text().count("Wrote a definition") == 4
+    assert columns(world)[:3] == ["Status", "Ready", "Nodes"]
+
+
 async def test_earlier_ones_of_ours_are_replaced_and_domains_stay(
     world: DriverInstallation,
 ) -> None:

@@ -62,6 +62,10 @@ class Definition:
         conversion = self.document["spec"].get("conversion") or {}
         return str(conversion.get("strategy", "None")) != "None"
 
+    @property
+    def _versions(self) -> list[JsonObject]:
+        return list(self.document["spec"]["versions"])
+
     def is_text_of(self, found: "Definition") -> bool:
         """Whether the found definition is one of ours, of whatever version.
 
@@ -69,6 +73,13 @@ class Definition:
         definition of the same kind has other words.
         """
         return found.version > 0 or found.description == self.description
+
+    def has_text_of(self, found: "Definition") -> bool:
+        """Whether the found definition serves what this one says.
+
+        Its number alone does not say so: an apply of another project's text keeps annotations.
+        """
+        return self._versions == found._versions
 
     def is_later_text_of(self, found: "Definition") -> bool:
         """Whether the found definition is one of ours, and earlier than this one."""

@@ -22,6 +22,12 @@ TEXTS = {
 its own, by which a controller knows that the cluster's is an earlier one."""
 
 
+APPLIED_OVER = Definition(
+    {**FOREIGN.document, "metadata": dict(DOMAINS.document["metadata"], uid="1")}
+)
+"""`kubectl apply` of another project's text keeps our annotation."""
+
+
 def with_version(definition: Definition, number: object) -> Definition:
     document = copy.deepcopy(definition.document)
     if number is None:
@@ -49,6 +55,7 @@ def test_a_changed_text_has_a_higher_number(own: Definition) -> None:
         (with_version(DOMAINS, "99"), set()),
         (with_version(DOMAINS, "1" * 5000), {Install.AUTO, Install.ALWAYS}),
         (FOREIGN, {Install.ALWAYS}),
+        (APPLIED_OVER, {Install.ALWAYS}),
     ],
 )
 def test_what_is_written_depends_on_whose_the_definition_is(
