@@ -57,6 +57,7 @@ ATTACKS: Mapping[str, tuple[Change, str]] = {
         LABELS,
     ),
     "annotations": (in_template(annotations={"a": "b"}), LABELS),
+    "finalizers of pods": (in_template(finalizers=["a.example.com/b"]), "has no finalizers"),
     "two containers": (pod_changes.with_container(), "has one container"),
     "affinity": (in_pod(affinity={"nodeAffinity": {}}), NOTHING),
     "the node's processes": (in_pod(hostPID=True), NOTHING),
@@ -490,19 +491,36 @@ def test_the_controller_writes_its_finalizer_and_the_settings_of_a_domain(
     assert answer.status == 200, answer
 
 
+FINALIZER = "may change nothing of a ComputeDomain but its finalizer"
+ANNOTATION = "may change no annotation of a ComputeDomain but nvdra.nvidia.com/domain-settings"
+
+
 @pytest.mark.parametrize(
-    "metadata",
+    ("metadata", "words"),
     [
-        {"finalizers": None},
-        {"finalizers": ["a.example.com/b", "c.example.com/d"]},
+        ({"finalizers": None}, FINALIZER),
+        ({"finalizers": ["a.example.com/b", "c.example.com/d"]}, FINALIZER),
         # What has an owner that does not exist, the garbage collector deletes.
-        {"ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "x", "uid": "gone"}]},
-        {"labels": {"a": "b"}},
-        {"annotations": {"a": "b"}},
+        (
+            {"ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "x", "uid": "gone"}]},
+            FINALIZER,
+        ),
+        ({"labels": {"a": "b"}}, ANNOTATION),
+        ({"annotations": {"a": "b"}}, ANNOTATION),
     ],
 )
 def test_a_stolen_token_writes_nothing_else_of_a_domain(
-    installed: Installation, domain: str, metadata: dict[str, object]
+    installed: Installation, domain: str, metadata: dict[str, object], words: str
 ) -> None:
     answer = installed.controller.merge(domain, {"metadata": metadata})
-    assert_refused(answer, "domains", "may change nothing of a ComputeDomain but its finalizer")
+    assert_refused(answer, "domains", words)
+
+
+def test_what_another_admission_adds_to_a_domain_is_admitted_if_it_is_named(
+    installed: Installation, domain: str
+) -> None:
+    """It may say of each change who made it, and would be part of each write of ours."""
+    added = {"policies.kyverno.io/changed-by": "x"}
+    for metadata in ({"annotations": added}, {"labels": added}):
+        answer = installed.controller.merge(domain, {"metadata": metadata})
+        assert answer.status == 200, answer
