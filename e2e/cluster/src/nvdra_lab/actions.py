@@ -227,6 +227,7 @@ def load_images(environment: Environment, options: argparse.Namespace, progress:
             "the images are in every node. Next, in the checkout: helm install nvdra charts/nvdra "
             "--namespace nvdra-system --create-namespace --wait --values "
             "e2e/cluster/chart-values.yaml"
+            + (f" and what docs/platforms.md has for {lab.platform}" if lab.platform else "")
         )
     return 0
 

@@ -69,16 +69,13 @@ class Definition:
     def is_text_of(self, found: "Definition") -> bool:
         """Whether the found definition is one of ours, of whatever version.
 
-        Those of 0.1.0 have no number, and are known by the description: another project's
-        definition of the same kind has other words.
+        It is known by the description: another project's definition of the same kind has other
+        words. The number is no sign of it, as an apply of another project's text keeps annotations.
         """
-        return found.version > 0 or found.description == self.description
+        return found.description == self.description
 
     def has_text_of(self, found: "Definition") -> bool:
-        """Whether the found definition serves what this one says.
-
-        Its number alone does not say so: an apply of another project's text keeps annotations.
-        """
+        """Whether the found definition serves what this one says."""
         return self._versions == found._versions
 
     def is_later_text_of(self, found: "Definition") -> bool:

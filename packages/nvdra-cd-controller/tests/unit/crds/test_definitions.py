@@ -56,6 +56,8 @@ def test_a_changed_text_has_a_higher_number(own: Definition) -> None:
         (with_version(DOMAINS, "1" * 5000), {Install.AUTO, Install.ALWAYS}),
         (FOREIGN, {Install.ALWAYS}),
         (APPLIED_OVER, {Install.ALWAYS}),
+        (with_version(APPLIED_OVER, "0"), {Install.ALWAYS}),
+        (with_version(APPLIED_OVER, "99"), {Install.ALWAYS}),
     ],
 )
 def test_what_is_written_depends_on_whose_the_definition_is(
