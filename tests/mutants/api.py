@@ -12,6 +12,14 @@ _COMPONENT: Final = "packages/nvdra-api/tests/component"
 
 _TASKS: Final = (
     Mutant(
+        "host: a message has the path of the container alone",
+        f"{_RUNTIME}/node/host.py",
+        "        if self.node_driver_root in (None, self.driver_root):\n",
+        "        if True:\n",
+        "An administrator reads of a directory that is not on the node.",
+        (f"{_UNIT}/node/test_host.py",),
+    ),
+    Mutant(
         "failures: a prepare that failed stands when its claim is gone",
         f"{_RUNTIME}/claims/service.py",
         "            self._failures.end(ref.uid)\n            return\n",

@@ -52,6 +52,13 @@ async def recovered(rig: Rig, count: int = 8) -> None:
     assert not (await rig.dra.unprepare([claim]))[claim.uid].error
 
 
+async def test_a_driver_that_is_not_found_is_told_with_its_path_on_the_node(rig: Rig) -> None:
+    library = next(rig.node.roots.driver.glob("usr/lib/*/libnvidia-ml.so.1"))
+    library.rename(library.with_name("hidden"))
+    rig.process = rig.launch("--nvidia-driver-root=/opt/nvidia")
+    await told(rig, f"the driver root /opt/nvidia of the node ({rig.node.roots.driver} in this")
+
+
 @pytest.mark.parametrize(("result", "number"), CONTROL)
 async def test_nvml_that_does_not_initialise_is_told_until_it_does(
     rig: Rig, result: str, number: int

@@ -132,6 +132,7 @@ async def open_context(
         sys=settings.sys_root,
         dev=settings.dev_root,
         driver_root=settings.container_driver_root,
+        node_driver_root=settings.nvidia_driver_root,
     )
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context

@@ -24,6 +24,13 @@ LIBRARY_DIRS: Final = (
 
 PROGRAM_DIRS: Final = ("opt/bin", "usr/bin", "usr/sbin", "bin", "sbin")
 
+EXAMPLE_ROOTS: Final = (
+    "/ for a driver of the host, /run/nvidia/driver for that of the GPU Operator, "
+    "/home/kubernetes/bin/nvidia for GKE's on Container-Optimized OS, /opt/nvidia for GKE's on "
+    "Ubuntu, /usr/local for that of Talos"
+)
+"""Source: docs/platforms.md."""
+
 MAX_LINKS = 40
 """The kernel's limit for symbolic links in a path."""
 
@@ -37,12 +44,15 @@ class Host:
         sys: The host's /sys.
         dev: The host's /dev.
         driver_root: Root of the driver installation: `/`, or its mount point in a pod.
+        node_driver_root: The same directory's path on the node, for messages; None if it is the
+            same path.
     """
 
     proc: Path = Path("/proc")
     sys: Path = Path("/sys")
     dev: Path = Path("/dev")
     driver_root: Path = Path("/driver-root")
+    node_driver_root: Path | None = None
 
     def boot_id(self) -> str:
         """ID of the current boot. Hardware state of an earlier boot is gone."""
@@ -73,15 +83,25 @@ class Host:
                 return found
         if self.driver_root.is_symlink() and not self.driver_root.exists():
             raise FileNotFoundError(
-                f"the driver root {self.driver_root} is a link to {self.driver_root.readlink()}, "
+                f"{self._described_root} is a link to {self.driver_root.readlink()}, "
                 "which is a path of the node and not of this container: set the chart's "
                 "global.nvidiaDriverRoot to it, or make the link a relative one"
             )
         raise FileNotFoundError(
-            f"{name} is not in the driver root {self.driver_root}, nor in its directories "
+            f"{name} is not in {self._described_root}, nor in its directories "
             f"{', '.join(directories)}; check that the driver is installed, and that its directory "
-            "on the node is the chart's global.nvidiaDriverRoot (/ for a driver of the host, "
-            "/run/nvidia/driver for that of the GPU Operator), mounted at --container-driver-root"
+            f"on the node is the chart's global.nvidiaDriverRoot ({EXAMPLE_ROOTS}), mounted at "
+            "--container-driver-root"
+        )
+
+    @property
+    def _described_root(self) -> str:
+        """The driver root as an administrator knows it, and as this process sees it."""
+        if self.node_driver_root in (None, self.driver_root):
+            return f"the driver root {self.driver_root}"
+        return (
+            f"the driver root {self.node_driver_root} of the node ({self.driver_root} in this "
+            "container)"
         )
 
 

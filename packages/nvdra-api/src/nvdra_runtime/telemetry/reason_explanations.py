@@ -204,8 +204,8 @@ EXPLANATIONS: Final[Mapping[Reason, Explanation]] = MappingProxyType(
             remedy=(
                 "No driver: install or repair it, or correct the chart's value "
                 "`global.nvidiaDriverRoot`, the driver's directory on the nodes (`/`, or "
-                "`/run/nvidia/driver` of the GPU Operator). The plugin detects it within "
-                "seconds, without a restart.",
+                "`/run/nvidia/driver` of the GPU Operator; docs/platforms.md has those of other "
+                "platforms). The plugin detects it within seconds, without a restart.",
                 "Library and kernel module have different versions: reload the module or reboot.",
                 "Claims of an older driver version: delete the pod, so that all of its claims are "
                 "prepared with one version.",

@@ -98,6 +98,17 @@ def test_what_is_not_there_is_told_with_where_it_was_looked_for(tmp_path: Path) 
         assert part in str(caught.value)
 
 
+def test_what_is_not_there_is_told_with_the_path_on_the_node(tmp_path: Path) -> None:
+    link(tmp_path / "current", "/opt/nvidia/580")
+    for root in (tmp_path, tmp_path / "current"):
+        host = Host(driver_root=root, node_driver_root=Path("/opt/nvidia"))
+        with pytest.raises(FileNotFoundError) as caught:
+            host.find_library(LIBRARY)
+        assert f"the driver root /opt/nvidia of the node ({root} in this container)" in str(
+            caught.value
+        )
+
+
 def test_a_root_that_is_a_link_of_the_node_is_told_with_where_it_leads(tmp_path: Path) -> None:
     link(tmp_path / "current", "/opt/nvidia/580")
     with pytest.raises(FileNotFoundError) as caught:

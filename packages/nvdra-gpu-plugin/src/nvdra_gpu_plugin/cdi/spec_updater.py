@@ -119,7 +119,10 @@ class SpecUpdater:
         try:
             spec, faults = node_spec.build_node_spec(gpus, options, majors, former_spec)
         except CDIError as error:
-            raise DriverUnavailable(Reason.DRIVER_MISMATCH, str(error)) from error
+            text = str(error)
+            if options.target_driver_root != options.driver_root:
+                text += f" ({options.target_driver_root} on the node)"
+            raise DriverUnavailable(Reason.DRIVER_MISMATCH, text) from error
         try:
             self._spec_files.write(spec)
         except FileError as error:
