@@ -25,9 +25,17 @@ MUTANTS: Final = (
     Mutant(
         "CRDs: those of another project are overwritten",
         f"{_CONTROLLER}/crds/keeper.py",
-        "    return install is Install.ALWAYS and not own.is_text_of(found)\n",
-        "    return not own.is_text_of(found)\n",
+        "    return install is Install.ALWAYS and not is_later and not own.has_text_of(found)\n",
+        "    return not is_later and not own.has_text_of(found)\n",
         "Controller and GPU Operator write the same CRD by turns.",
+        (_DEFINITIONS,),
+    ),
+    Mutant(
+        "CRDs: ours is what has our number",
+        f"{_CONTROLLER}/crds/definitions.py",
+        "        return found.description == self.description\n",
+        "        return found.version > 0 or found.description == self.description\n",
+        "crds.install=always leaves what another project has applied over ours.",
         (_DEFINITIONS,),
     ),
     Mutant(

@@ -52,7 +52,10 @@ DOMAINS = {
     "NVML hangs when": "test_nvml_that_hangs_delays_only_claims",
     "The kernel module": "test_a_driver_without_imex_channels_is_reported_at_prepare",
     "The node has no fabric": "test_without_fabric_a_workload_starts_without_channels",
-    "A pod of a second domain": "test_a_second_domain_waits_for_the_last_claim_of_the_first",
+    "A pod of a second domain is created": (
+        "test_a_second_domain_is_pending_until_the_first_has_left_the_node"
+    ),
+    "A pod of a second domain comes": "test_a_second_domain_waits_for_the_last_claim_of_the_first",
     "The node has the label": "test_a_stale_label_is_removed_at_the_start",
     "Somebody takes the node's label": (
         "test_a_label_that_is_removed_while_it_is_needed_is_restored_at_once"
@@ -114,6 +117,7 @@ DAEMONS = {
     "Two nodes have different": (
         "test_nodes_of_two_versions_are_ready_and_say_that_they_are_not_connected"
     ),
+    "A daemon's token": "test_of_any_number_of_cliques_those_are_read_that_pods_name",
     "The address of a daemon that has gone": (
         "test_a_daemon_of_another_domain_with_a_peers_address_is_refused"
     ),
