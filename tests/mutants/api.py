@@ -12,6 +12,22 @@ _COMPONENT: Final = "packages/nvdra-api/tests/component"
 
 _TASKS: Final = (
     Mutant(
+        "failures: a prepare that failed stands when its claim is gone",
+        f"{_RUNTIME}/claims/service.py",
+        "            self._failures.end(ref.uid)\n            return\n",
+        "            return\n",
+        "The status reports failures of claims that no longer exist.",
+        (f"{_UNIT}/claims/test_service.py",),
+    ),
+    Mutant(
+        "status: a failure stands however long ago it was",
+        f"{_RUNTIME}/kubeletplugin/status_command.py",
+        "_REPEATED_WITHIN_S = 300.0\n",
+        "_REPEATED_WITHIN_S = 1e9\n",
+        "The status reports failures of claims that no longer exist.",
+        (f"{_UNIT}/kubeletplugin/test_status_command.py",),
+    ),
+    Mutant(
         "host: a directory without execution is good enough for the hook",
         f"{_RUNTIME}/kubeletplugin/cdi_hook.py",
         "    if os.statvfs(plugin_dir).f_flag & os.ST_NOEXEC:\n",

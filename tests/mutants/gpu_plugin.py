@@ -830,6 +830,14 @@ MUTANTS: Final = (
         (f"{_UNIT}/hardware/test_mig_discovery.py",),
     ),
     Mutant(
+        "discovery: MIG devices can be made without capabilities",
+        f"{_PLUGIN}/hardware/discovery.py",
+        "            partitions, problem = (), capabilities_problem\n",
+        "            pass\n",
+        "With a wrong root of procfs, MIG profiles are offered, and every claim of one fails.",
+        (f"{_UNIT}/hardware/test_mig_discovery.py",),
+    ),
+    Mutant(
         "discovery: what can be made is not asked again",
         f"{_PLUGIN}/hardware/gpu_probe.py",
         "                if not self.partitions_problem and self._has_same_mode(",

@@ -14,6 +14,7 @@ CDIError
 ├── AnnotationError         an annotation that requests devices is malformed
 ├── TransformError          a document cannot be transformed as requested
 └── DiscoveryError          the driver or a device node was not found
+    └── MissingCapabilitiesError  `/proc/devices` does not list the capabilities of MIG
 """
 
 from dataclasses import dataclass
@@ -71,6 +72,10 @@ class TransformError(CDIError):
 
 class DiscoveryError(CDIError):
     """Something that generation requires was not found on this machine."""
+
+
+class MissingCapabilitiesError(DiscoveryError):
+    """The kernel module has registered no major number for the capabilities of MIG instances."""
 
 
 @dataclass(frozen=True)

@@ -121,6 +121,22 @@ async def test_what_can_be_made_is_asked_again_after_a_call_that_has_failed_once
     assert "[+]partitions ok\n" in text
 
 
+async def test_nothing_is_offered_to_be_made_while_procfs_lists_no_capabilities(rig: Rig) -> None:
+    listing = rig.node.roots.proc / "devices"
+    complete = listing.read_text()
+    listing.write_text(complete.replace("nvidia-caps\n", "another\n"))
+    await rig.start(GATE)
+    assert set(rig.devices()) == WHOLE
+    status, text = rig.process.get("/readyz?verbose")
+    assert status == 200
+    assert "gpu-0, gpu-1, gpu-2, gpu-3, gpu-4, gpu-5, gpu-6, gpu-7 now, and none are" in text
+    assert f"{listing} does not list nvidia-caps; " in text
+    assert "global.procRoot" in rig.status()
+    listing.write_text(complete)
+    await rig.wait_until(lambda: len(rig.devices()) == 8 * H100_DEVICES, "what can be made", 30)
+    assert "[+]partitions ok\n" in rig.process.get("/readyz?verbose")[1]
+
+
 SIXTEEN = {
     "gpus": [
         {"model": "rtx-pro-6000", "bus_id": f"0000:{number:02x}:00.0", "minor": number}

@@ -49,7 +49,8 @@ class ClaimFailure:
         since: When this reason was first recorded, unless the error has a time of its own.
         latest: When it was last recorded.
         count: How often this reason was recorded.
-        ended: When the operation succeeded after all; None while the failure persists.
+        ended: When the operation succeeded after all, or the claim needed it no more; None while
+            the failure persists.
     """
 
     ref: ClaimRef
@@ -150,11 +151,14 @@ class FailureRecorder:
         self, ref: ClaimRef, operation: str, claim: ResourceClaim | None, text: str
     ) -> None:
         """Mark an earlier failure of the operation as ended, and report the success."""
-        key = (ref.uid, operation)
-        if key in self._failures and self._failures[key].ended is None:
-            self._failures[key] = replace(self._failures[key], ended=self._clock.now())
+        self._end(ref.uid, operation)
         if LOG.is_enabled(_SUCCESS_EVENT_VERBOSITY):
             self._emit_event(ref, claim, "Normal", _SUCCESS_EVENT_REASONS[operation], text)
+
+    def end(self, uid: ClaimUID) -> None:
+        """Mark the failures of a claim as ended: the kubelet does not need it any more."""
+        self._end(uid, keys.PREPARE)
+        self._end(uid, keys.UNPREPARE)
 
     def record_unapplied_configs(self, claim: ResourceClaim, texts: Sequence[str]) -> None:
         """Tell the users of a claim, which is prepared, what of it has no effect."""
@@ -165,6 +169,11 @@ class FailureRecorder:
     def latest(self) -> Sequence[ClaimFailure]:
         """The failures that are kept, the most recently recorded first."""
         return tuple(reversed(self._failures.values()))
+
+    def _end(self, uid: ClaimUID, operation: str) -> None:
+        failure = self._failures.get((uid, operation))
+        if failure is not None and failure.ended is None:
+            self._failures[uid, operation] = replace(failure, ended=self._clock.now())
 
     def _internal_error(self, ref: ClaimRef, operation: str, error: Exception) -> DriverError:
         return DriverError(

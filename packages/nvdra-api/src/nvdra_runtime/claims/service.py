@@ -224,6 +224,8 @@ class ClaimService(Generic[RecordT]):
                 await self._prepared_claims.remove(ref.uid)
                 LOG.info("Removed an unreadable record with its claim", claim=str(ref))
             LOG.v(2, "Nothing to unprepare", claim=str(ref))
+            # The kubelet unprepares claims whose prepare has failed, too.
+            self._failures.end(ref.uid)
             return
         try:
             with self._operation_span(keys.UNPREPARE, ref, links) as span:
@@ -233,6 +235,7 @@ class ClaimService(Generic[RecordT]):
             raise self._failures.record(ref, keys.UNPREPARE, error) from error.__cause__
         devices = ", ".join(device.device for device in record.devices)
         self._failures.record_success(ref, keys.UNPREPARE, None, f"{devices} on node {self._node}")
+        self._failures.end(ref.uid)
 
     def _operation_span(self, name: str, ref: ClaimRef, links: Links) -> SpanScope:
         trace, parent = claim_trace_and_root(ref, self._node)

@@ -24,6 +24,13 @@ from nvdra_runtime.settings.loader import Flag
 _TIMEOUT_S = 5.0
 """The plugin answers from memory, so that it should never take longer."""
 
+_REPEATED_WITHIN_S = 300.0
+"""A failure that the kubelet has not repeated in this time is not said to stand. It repeats a
+prepare 60 to 90 s after the answer, for which it waits up to 45 s. A claim that is not in its cache
+it does not unprepare, so that no call ends the failure. Source: docs/reference/kubelet-plugin.md,
+"Unprepare", "Deadlines and retries".
+"""
+
 _EXAMPLES = """
 Examples:
   kubectl -n nvdra-system get pods -o wide -l app.kubernetes.io/name={program}
@@ -195,7 +202,7 @@ def _failures(failures: Sequence[Mapping[str, Any]], now: datetime) -> Iterator[
             each["operation"],
             each["reason"],
             str(each["count"]),
-            "over" if each["ended"] else "stands",
+            _present_state(each, now),
             each["trace_id"],
         )
         for each in failures
@@ -206,6 +213,13 @@ def _failures(failures: Sequence[Mapping[str, Any]], now: datetime) -> Iterator[
     for line, failure in zip(lines, failures, strict=True):
         yield line
         yield f"    {failure['message']}"
+
+
+def _present_state(failure: Mapping[str, Any], now: datetime) -> str:
+    if failure["ended"]:
+        return "over"
+    age_s = (now - _parse_time(failure["latest"])).total_seconds()
+    return "stands" if age_s <= _REPEATED_WITHIN_S else "not repeated"
 
 
 def _name(claim: Mapping[str, Any]) -> str:

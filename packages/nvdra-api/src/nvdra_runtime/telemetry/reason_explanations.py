@@ -190,6 +190,8 @@ EXPLANATIONS: Final[Mapping[Reason, Explanation]] = MappingProxyType(
                 "create it.",
                 "After a driver upgrade: wait a few seconds. The plugin detects it without a "
                 "restart.",
+                "If `/proc/devices` lists no `nvidia-caps`: correct the chart's `global.procRoot`, "
+                "which is not the node's procfs, or load the kernel module nvidia.",
                 "If the CDI directory is full or not writable: repair it.",
             ),
             alert="`increase(nvdra_device_health_events_total[10m]) > 0`.",

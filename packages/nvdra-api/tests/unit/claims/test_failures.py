@@ -189,10 +189,25 @@ def test_a_failure_after_a_success_is_another_failure(setting: Setting) -> None:
 def test_prepare_and_unprepare_of_a_claim_fail_independently(setting: Setting) -> None:
     setting.record(unknown(), operation=keys.PREPARE)
     setting.record(unknown(), minutes(1), operation=keys.UNPREPARE)
-    setting.failures.record_success(ref(), keys.UNPREPARE, claim(), "port-9")
+    setting.failures.record_success(ref(), keys.PREPARE, claim(), "port-9")
     assert [(each.operation, each.count, each.ended) for each in setting.failures.latest()] == [
-        (keys.UNPREPARE, 1, minutes(1)),
-        (keys.PREPARE, 1, None),
+        (keys.UNPREPARE, 1, None),
+        (keys.PREPARE, 1, minutes(1)),
+    ]
+
+
+def test_all_failures_of_a_claim_end_with_it(setting: Setting) -> None:
+    setting.record(unknown(), operation=keys.PREPARE)
+    setting.record(unknown(), operation=keys.UNPREPARE)
+    setting.record(unknown(), name="other")
+    setting.clock.time = minutes(1)
+    setting.failures.end(ref().uid)
+    setting.clock.time = minutes(2)
+    setting.failures.end(ref().uid)
+    assert [(each.ref.name, each.ended) for each in setting.failures.latest()] == [
+        ("other", None),
+        ("a", minutes(1)),
+        ("a", minutes(1)),
     ]
 
 

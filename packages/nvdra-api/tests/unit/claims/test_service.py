@@ -467,6 +467,26 @@ def test_a_claim_without_a_record_needs_no_unprepare(run: Run[None]) -> None:
     run(test)
 
 
+@pytest.mark.parametrize("is_prepared", [False, True])
+def test_a_failed_prepare_is_over_once_the_claim_is_unprepared(
+    run: Run[None], is_prepared: bool
+) -> None:
+    async def test(setting: Setting) -> None:
+        setting.create(a="port-1")
+        if is_prepared:
+            await setting.prepare("a")
+        setting.preparer.errors = {"a": BROKEN}
+        await setting.prepare("a")
+        (failure,) = setting.failures.latest()
+        assert failure.ended is None
+        setting.preparer.errors.clear()
+        assert await setting.unprepare("a") == {"a": None}
+        (failure,) = setting.failures.latest()
+        assert failure.ended is not None
+
+    run(test)
+
+
 @pytest.mark.parametrize(
     ("error", "reason"),
     [

@@ -112,6 +112,22 @@ def test_a_remark_of_a_check_that_passes_is_no_trouble() -> None:
     assert lines[1:3] == ["ready", "fabric: clique 6f1c.2"]
 
 
+@pytest.mark.parametrize(
+    ("latest", "ended", "now"),
+    [
+        ("11:55:00", None, "stands"),
+        ("11:54:59", None, "not repeated"),
+        ("11:54:59", "2026-11-05T11:58:00Z", "over"),
+    ],
+)
+def test_a_failure_that_the_kubelet_no_longer_repeats_does_not_stand(
+    latest: str, ended: str | None, now: str
+) -> None:
+    failure = {**STATUS["failures"][0], "latest": f"2026-11-05T{latest}Z", "ended": ended}
+    lines = status_command.table({**STATUS, "failures": [failure]}, COLUMNS).splitlines()
+    assert f"  {now}  {'a' * 32}" in lines[-2]
+
+
 def test_a_node_on_which_nothing_happens_says_so_in_words() -> None:
     text = status_command.table({**STATUS, "devices": [], "claims": [], "failures": []}, COLUMNS)
     for words in ("no devices", "no claims are held", "no failures since the plugin started"):

@@ -11,7 +11,7 @@ Source: docs/reference/cdi.md §16.2.
 import logging
 from collections.abc import Sequence
 
-from nvdra_cdi.errors import DiscoveryError
+from nvdra_cdi.errors import DiscoveryError, MissingCapabilitiesError
 from nvdra_cdi.model import DeviceNode
 from nvdra_cdi.nvidia.facts import CAPABILITY_NODES, Capability
 from nvdra_cdi.nvidia.options import MigDevice
@@ -31,10 +31,10 @@ def mig_capabilities(proc: RootedFiles, device: MigDevice) -> tuple[Capability, 
     """The capabilities of a MIG device's GPU instance and compute instance.
 
     Raises:
-        DiscoveryError: The kernel module does not know the instance, or has not registered a major
-            number for capabilities.
+        MissingCapabilitiesError: The kernel module has not registered a major number for them.
+        DiscoveryError: The kernel module does not know the instance.
     """
-    major = character_major(proc, MAJOR_NAME)
+    major = capabilities_major(proc)
     minor, instance, compute = device.parent.minor, device.gpu_instance, device.compute_instance
     directory = f"{_CAPABILITIES}/gpu{minor}/mig/gi{instance}"
     computed = access_minor(minor, instance)
@@ -82,11 +82,11 @@ def is_capability(node: DeviceNode) -> bool:
     return node.path.startswith(f"{CAPABILITY_NODES}/") and not node.permissions
 
 
-def character_major(proc: RootedFiles, name: str) -> int:
-    """The major number that a kernel module registered for character devices with this name.
+def capabilities_major(proc: RootedFiles) -> int:
+    """The major number that the kernel module registered for the device nodes of capabilities.
 
     Raises:
-        DiscoveryError: The name is not in `/proc/devices`.
+        MissingCapabilitiesError: `/proc/devices` does not list it.
     """
     text = (proc.read(_DEVICES) or b"").decode(errors="replace")
     section = ""
@@ -94,9 +94,10 @@ def character_major(proc: RootedFiles, name: str) -> int:
         number, _, found = line.strip().partition(" ")
         if line.endswith(":"):
             section = line
-        elif section == "Character devices:" and found == name and number.isdigit():
+        elif section == "Character devices:" and found == MAJOR_NAME and number.isdigit():
             return int(number)
-    raise DiscoveryError(f"no character device {name} in {_DEVICES} below {proc}")
+    path = f"{str(proc).rstrip('/')}{_DEVICES}"
+    raise MissingCapabilitiesError(f"{path} does not list {MAJOR_NAME}")
 
 
 def _read_capability(

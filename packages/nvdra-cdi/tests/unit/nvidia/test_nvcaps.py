@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from nvdra_cdi import codec, validation
-from nvdra_cdi.errors import DiscoveryError
+from nvdra_cdi.errors import DiscoveryError, MissingCapabilitiesError
 from nvdra_cdi.model import Device
 from nvdra_cdi.nvidia import generator, nvcaps
 from nvdra_cdi.nvidia.assembly import assemble
@@ -102,7 +102,8 @@ def test_without_a_major_for_capabilities_the_file_is_named(
     node: DriverTree, devices: bytes
 ) -> None:
     node.file("/proc/devices", devices)
-    with pytest.raises(DiscoveryError, match=r"nvidia-caps in /devices below .*proc"):
+    file = node.top / "proc/devices"
+    with pytest.raises(MissingCapabilitiesError, match=f"^{file} does not list nvidia-caps$"):
         generator.mig_edits(OPTIONS, MIG, node.host)
 
 

@@ -19,7 +19,7 @@ from nvdra_api import names
 from nvdra_api.errors import Reason
 from nvdra_api.ids import DeviceName, DeviceUUID, MigUUID
 from nvdra_cdi import codec, transforms
-from nvdra_cdi.errors import DiscoveryError
+from nvdra_cdi.errors import DiscoveryError, MissingCapabilitiesError
 from nvdra_cdi.model import ContainerEdits, Device, DeviceNode, Spec
 from nvdra_cdi.nvidia import driver_files, generator
 from nvdra_cdi.nvidia.assembly import assemble
@@ -32,6 +32,7 @@ from nvdra_gpu_plugin.devices import device_names
 from nvdra_gpu_plugin.devices.inventory import Device as GpuOrMig
 from nvdra_gpu_plugin.devices.inventory import Fault, Gpu
 from nvdra_gpu_plugin.devices.spec_generation import SpecGeneration
+from nvdra_gpu_plugin.driver import installation
 
 _HASH_DIGITS: Final = 10
 """40 bits: a node has few devices, and device names stay readable."""
@@ -194,7 +195,7 @@ def build_node_spec(
                 edits = _device_edits(gpu, device, options, majors, host)
             except DiscoveryError as error:
                 if previous is None or previous.devices.get(device.uuid) != device.name:
-                    faults.append(Fault(device.name, str(error), Reason.DEVICE_NODE_MISSING))
+                    faults.append(_edits_fault(device, error))
                     continue
                 edits = previous.device_edits[device.name]
             device_edits[device.name], devices[device.uuid] = edits, device.name
@@ -248,6 +249,12 @@ def _missing_uvm_fault(gpu: Gpu, options: Options) -> Fault:
         "there",
         Reason.DEVICE_NODE_MISSING,
     )
+
+
+def _edits_fault(device: GpuOrMig, error: DiscoveryError) -> Fault:
+    is_missing = isinstance(error, MissingCapabilitiesError)
+    text = f"{error}; {installation.CAPABILITIES_REMEDY}" if is_missing else str(error)
+    return Fault(device.name, text, Reason.DEVICE_NODE_MISSING)
 
 
 def _device_edits(

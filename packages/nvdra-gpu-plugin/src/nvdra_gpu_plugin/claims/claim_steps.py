@@ -17,7 +17,7 @@ from typing import Final
 
 from nvdra_api.errors import DriverError, PermanentError, Reason, RetryableError
 from nvdra_api.ids import ClaimUID, DeviceName
-from nvdra_cdi.errors import CDIError
+from nvdra_cdi.errors import CDIError, DiscoveryError, MissingCapabilitiesError
 from nvdra_runtime.claims.prepared_claims import PreparedClaims
 from nvdra_runtime.process.worker import Worker
 from nvdra_runtime.telemetry import logs
@@ -29,6 +29,7 @@ from nvdra_gpu_plugin.claims.claim_metadata import ClaimMetadata
 from nvdra_gpu_plugin.claims.gpu_steps import GpuSteps, is_of_hardware
 from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord
 from nvdra_gpu_plugin.devices.steps import LeaveMigMode, MakeMigDevice, Step
+from nvdra_gpu_plugin.driver import installation
 from nvdra_gpu_plugin.hardware.mig_changes import UnnamedUseError
 from nvdra_gpu_plugin.hardware.node_gpus import NodeGpus
 from nvdra_gpu_plugin.mps.daemons import DaemonStartingError, MpsDaemons
@@ -419,8 +420,7 @@ class ClaimSteps:
             raise PermanentError(
                 Reason.DEVICE_NODE_MISSING,
                 f"the CDI spec of claim {record.ref} cannot be written: {error}",
-                "check the driver's files and that --cdi-root is a writable directory with free "
-                "space",
+                _spec_remedy(error),
                 claim=str(record.ref),
             ) from error
         except TimeoutError as error:
@@ -441,6 +441,17 @@ class ClaimSteps:
             ) from error
         except TimeoutError as error:
             raise _disk_hangs() from error
+
+
+def _spec_remedy(error: CDIError) -> str:
+    if isinstance(error, MissingCapabilitiesError):
+        return installation.CAPABILITIES_REMEDY
+    if isinstance(error, DiscoveryError):
+        return (
+            "check the driver's files and device nodes on the node; nvidia-modprobe -c0 -u makes "
+            "device nodes"
+        )
+    return "check that --cdi-root is a writable directory with free space"
 
 
 def _disk_hangs() -> RetryableError:

@@ -8,12 +8,22 @@ driver has not been installed, removed or replaced, and the node has the same GP
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from nvdra_api.ids import GpuUUID, PciAddress
+from nvdra_cdi.errors import DiscoveryError, MissingCapabilitiesError
+from nvdra_cdi.nvidia import nvcaps
+from nvdra_cdi.rooted_files import RootedFiles
 from nvdra_runtime.node.host import Host
 
 _LIBRARY = "libnvidia-ml.so.1"
+
+
+CAPABILITIES_REMEDY: Final = (
+    "no container can get a MIG device without; the chart's global.procRoot is not the node's "
+    "procfs, or the kernel module nvidia is not loaded: look at both on the node"
+)
+"""What follows if `/proc/devices` does not list the capabilities of MIG, and what to do."""
 
 
 class FileID(NamedTuple):
@@ -149,6 +159,17 @@ def drivers_by_major(host: Host) -> dict[int, frozenset[str]]:
     if not any(name.startswith("nvidia") for names in found.values() for name in names):
         return {}
     return {number: frozenset(names) for number, names in found.items()}
+
+
+def capabilities_problem(host: Host) -> str:
+    """Why no container can get a MIG device; empty if the node has what that needs."""
+    try:
+        nvcaps.capabilities_major(RootedFiles(str(host.proc)))
+    except MissingCapabilitiesError as error:
+        return f"{error}; {CAPABILITIES_REMEDY}"
+    except DiscoveryError as error:
+        return str(error)
+    return ""
 
 
 def _kernel_module_version(host: Host) -> str:

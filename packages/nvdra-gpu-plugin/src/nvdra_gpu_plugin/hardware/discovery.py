@@ -18,6 +18,7 @@ from nvdra_runtime.node.nvml import DeviceHandle, Nvml
 
 from nvdra_gpu_plugin.devices.gpu_numbers import MINORS_ONLY, GpuNumbers
 from nvdra_gpu_plugin.devices.inventory import Gpu
+from nvdra_gpu_plugin.driver import installation
 from nvdra_gpu_plugin.driver.nvml_sessions import DriverVersions
 from nvdra_gpu_plugin.hardware import mig_discovery
 from nvdra_gpu_plugin.hardware.mig_discovery import Instances, Listing
@@ -56,7 +57,8 @@ class DiscoveredGpu(NamedTuple):
     Attributes:
         mig_devices: Its MIG devices as NVML lists them, to notice that they have changed.
         instances: Its GPU instances, for the same.
-        partitions_problem: Why it is not known yet what can be made on it; empty if it is.
+        partitions_problem: Why nothing can be made on it until it is asked again; empty if there is
+            no problem.
     """
 
     gpu: Gpu
@@ -104,6 +106,8 @@ def discover_gpu(
     problem = ""
     if finds_partitions:
         partitions, problem = mig_discovery.describe_partitions(nvml, gpu, handle, known)
+        if partitions and (capabilities_problem := installation.capabilities_problem(host)):
+            partitions, problem = (), capabilities_problem
         gpu = replace(gpu, partitions=partitions)
     if not gpu.is_mig_enabled:
         return DiscoveredGpu(gpu, handle, {}, partitions_problem=problem)

@@ -94,7 +94,8 @@ class GpuProbe:
         answered_at: When the first query of this session ended, with or without an error, in
             monotonic seconds; None if it has not.
         is_compute: False if the GPU only drives a screen; True until this is known.
-        partitions_problem: Why it is not known yet what can be made on the GPU; empty if it is.
+        partitions_problem: Why nothing can be made on the GPU until it is asked again; empty if
+            there is no problem.
     """
 
     def __init__(
@@ -449,7 +450,7 @@ class GpuProbe:
     def _note_partitions_problem(self, gpu: Gpu, problem: str) -> None:
         if problem and problem != self.partitions_problem:
             LOG.warning(
-                "It is not known which MIG devices can be made on a GPU, and NVML is asked again",
+                "No MIG devices can be made on a GPU now; it is looked at again",
                 gpu=gpu.name,
                 uuid=gpu.uuid,
                 error=problem,

@@ -146,7 +146,7 @@ def describe_partitions(
             raise  # it says nothing of partitions, and the GPU is described again when it is back
         nvml.verify_alive(handle)  # of one that has left the bus, NVML says "invalid argument"
         if not (error.is_unsupported or error.code == ReturnCode.NO_PERMISSION):
-            return Partitions(problem=str(error))
+            return Partitions(problem=f"NVML does not say which there can be: {error}")
         LOG.warning(
             "No MIG devices can be made on a GPU, because NVML does not say which there can be",
             gpu=gpu.name,

@@ -38,14 +38,15 @@ class NodeGpus:
 
     @property
     def partitions_problem(self) -> str:
-        """Why it is not known yet which MIG devices can be made; empty if it is for each GPU."""
-        texts = [
-            f"it is not known yet which MIG devices can be made on {probe.name}, and none is "
-            f"meanwhile: {probe.partitions_problem}"
-            for probe in self._monitor.probes
-            if probe.partitions_problem
-        ]
-        return "; ".join(texts)
+        """Why no MIG devices can be made on some GPUs now; empty if there is no problem."""
+        gpus: dict[str, list[str]] = {}
+        for probe in self._monitor.probes:
+            if probe.partitions_problem:
+                gpus.setdefault(probe.partitions_problem, []).append(str(probe.name))
+        return "; ".join(
+            f"no MIG devices can be made on {', '.join(names)} now, and none are offered: {problem}"
+            for problem, names in gpus.items()
+        )
 
     @property
     def is_empty(self) -> bool:

@@ -212,6 +212,17 @@ def test_a_mig_instance_that_the_kernel_does_not_know_leaves_out_its_device_alon
     assert set(spec.device_edits) == {"gpu-0", "gpu-1", "gpu-1-mig-3g40gb-9-0"}
 
 
+def test_mig_devices_without_numbers_of_capabilities_are_left_out_with_what_to_do(
+    mig_tree: DriverTree,
+) -> None:
+    mig_tree.file("/proc/devices", b"Character devices:\n195 nvidia\n")
+    cut = in_mig_mode(1, (9, 0))
+    _, faults = node_spec.build_node_spec((h100(0), cut), Options(), {}, None, mig_tree.host)
+    assert [fault.device for fault in faults] == ["gpu-1-mig-3g40gb-9-0"]
+    assert "proc/devices does not list nvidia-caps; " in faults[0].text
+    assert "global.procRoot" in faults[0].text
+
+
 def test_a_claims_name_of_a_mig_device_never_means_one_of_another_profile(
     mig_tree: DriverTree,
 ) -> None:

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from nvdra_api import names
 from nvdra_api.errors import DriverError, Reason, RetryableError
 from nvdra_api.ids import ClaimUID
+from nvdra_cdi import files
 from nvdra_gpu_plugin.claims.step_recovery import gpus_of
 from nvdra_runtime.node.nvml import ReturnCode
 from nvdra_runtime.process import background_tasks
@@ -97,6 +99,32 @@ async def test_a_claim_without_a_spec_has_nothing(node: DivisibleNode) -> None:
         assert await reason_of(plugin.prepare(LARGE)) is Reason.DEVICE_NODE_MISSING
         assert node.is_clean()
         assert dict(plugin.prepared) == {}
+
+
+@pytest.mark.parametrize(
+    ("fault", "remedy"),
+    [
+        ("capabilities", "global.procRoot"),
+        ("device node", "nvidia-modprobe"),
+        ("file", "--cdi-root is a writable directory"),
+    ],
+)
+async def test_a_spec_that_cannot_be_written_has_the_remedy_of_its_cause(
+    node: DivisibleNode, fault: str, remedy: str
+) -> None:
+    async with node.opened() as plugin:
+        if fault == "capabilities":
+            node.tree.file("/proc/devices", b"Character devices:\n195 nvidia\n")
+        elif fault == "device node":
+            node.tree.remove("/dev/nvidia0")
+        else:
+            name = files.transient_name(names.GPU_CDI_VENDOR, "claim-device", UID)
+            (node.cdi / name).mkdir()
+        with pytest.raises(DriverError) as caught:
+            await plugin.prepare(LARGE)
+    assert caught.value.reason is Reason.DEVICE_NODE_MISSING
+    assert "the CDI spec of claim" in caught.value.message
+    assert remedy in caught.value.event_text
 
 
 async def test_what_cannot_be_undone_keeps_its_place_and_is_finished_by_the_retry(

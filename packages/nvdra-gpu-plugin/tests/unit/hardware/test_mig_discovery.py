@@ -10,6 +10,7 @@ from nvdra_gpu_plugin.devices import device_identity
 from nvdra_gpu_plugin.devices.inventory import Gpu
 from nvdra_gpu_plugin.devices.mig_profiles import Placement
 from nvdra_gpu_plugin.hardware import mig_changes, mig_discovery
+from nvdra_gpu_plugin.hardware.discovery import DiscoveredGpu
 from nvdra_runtime.node.nvml import Nvml, NvmlError, ReturnCode
 from nvdra_testing.hardware import mig_oracle
 from nvdra_testing.hardware.mig_oracle import MigOracle, Place
@@ -81,6 +82,25 @@ def test_a_gpu_that_does_not_say_what_can_be_made_is_served_whole(
     gpu = describe("h100", faults=[REFUSED])
     assert (gpu.partitions, gpu.devices) == ((), (gpu,))
     assert "No MIG devices can be made on a GPU" in caplog.text
+
+
+def test_without_device_numbers_of_capabilities_nothing_can_be_made_until_there_are(
+    discover: Callable[..., DiscoveredGpu],
+) -> None:
+    found = discover("h100", devices="195 nvidia\n505 nvidia-capsule\n")
+    assert found.gpu.devices == (found.gpu,)
+    assert "/devices does not list nvidia-caps" in found.partitions_problem
+    assert "global.procRoot" in found.partitions_problem
+    again = discover("h100", known=found.gpu)
+    assert (len(again.gpu.partitions), again.partitions_problem) == (25, "")
+    lost = discover("h100", known=again.gpu, devices="195 nvidia\n")
+    assert (lost.gpu.partitions, bool(lost.partitions_problem)) == ((), True)
+
+
+def test_a_gpu_without_mig_lacks_nothing_without_capabilities(
+    discover: Callable[..., DiscoveredGpu],
+) -> None:
+    assert discover("t4", devices="195 nvidia\n").partitions_problem == ""
 
 
 @pytest.mark.parametrize(

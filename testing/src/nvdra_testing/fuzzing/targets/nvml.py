@@ -46,7 +46,7 @@ class _Library:
         self._node = node_fixtures.installed("dgx-a100", Path("nvml").absolute())
         node = self._node.__enter__()  # for as long as the process lives
         os.environ.update(node.environment)
-        self.host = Host(sys=node.roots.sys, driver_root=node.roots.driver)
+        self.host = Host(proc=node.roots.proc, sys=node.roots.sys, driver_root=node.roots.driver)
         descriptor = os.open(node.state, os.O_RDWR)
         self._file = mmap.mmap(descriptor, 0)
         self.description: Any = layout.Description.from_buffer(
