@@ -254,6 +254,18 @@ MUTANTS: Final = (
         ),
     ),
     Mutant(
+        "members: why a pod has ended is not said",
+        f"{_CONTROLLER}/members.py",
+        '    problem = "" if ended is None else ended.problem\n',
+        '    problem = ""\n',
+        "A domain whose daemon was evicted says that nothing is wrong.",
+        (_MEMBERS,),
+        component=(
+            "packages/nvdra-cd-controller/tests/component/test_missing_pods.py::"
+            "test_the_domain_says_that_a_daemons_pod_was_evicted_until_there_is_another",
+        ),
+    ),
+    Mutant(
         "status: a daemon that does not reach the API server is only starting",
         f"{_CONTROLLER}/status.py",
         "member.pod_problem or _is_silent(member, now)",

@@ -23,6 +23,9 @@ DOMAINS = {
     "The domain's DaemonSet may not": (
         "test_what_the_nodes_daemon_lacks_is_reported_in_all_five_places"
     ),
+    "The daemon's pod is evicted": (
+        "test_the_domain_says_that_a_daemons_pod_was_evicted_until_there_is_another"
+    ),
     "The daemon runs and cannot reach": (
         "test_a_daemon_that_does_not_reach_the_api_server_degrades_its_domain_after_a_minute"
     ),
