@@ -238,7 +238,7 @@ async def _member(
     store = CliqueMemberStore(uid, member, own_pod)
     settings = KubeSettings(str(kubeconfig), qps=20, burst=40)
     async with client.connect(settings) as api:
-        announcer = Announcer(api, own_pod, CLIQUE, count, lambda: None)
+        announcer = Announcer(api, own_pod, CLIQUE, count, lambda: None, int(time.time()))
         members = MemberList(api, store, member, lambda _: None, announcer=announcer)
         async with members.running():
             starting = MemberStatus(is_ready=False, message="nvidia-imex is starting")

@@ -25,9 +25,17 @@ MUTANTS: Final = (
     Mutant(
         "CRDs: those of another project are overwritten",
         f"{_CONTROLLER}/crds/keeper.py",
-        "    return install is Install.ALWAYS and not own.is_text_of(found)\n",
-        "    return not own.is_text_of(found)\n",
+        "    return install is Install.ALWAYS and not is_later and not own.has_text_of(found)\n",
+        "    return not is_later and not own.has_text_of(found)\n",
         "Controller and GPU Operator write the same CRD by turns.",
+        (_DEFINITIONS,),
+    ),
+    Mutant(
+        "CRDs: ours is what has our number",
+        f"{_CONTROLLER}/crds/definitions.py",
+        "        return found.description == self.description\n",
+        "        return found.version > 0 or found.description == self.description\n",
+        "crds.install=always leaves what another project has applied over ours.",
         (_DEFINITIONS,),
     ),
     Mutant(
@@ -243,6 +251,18 @@ MUTANTS: Final = (
         component=(
             "packages/nvdra-cd-controller/tests/component/test_missing_pods.py::"
             "test_the_domain_says_why_its_daemonset_cannot_make_a_pod",
+        ),
+    ),
+    Mutant(
+        "members: why a pod has ended is not said",
+        f"{_CONTROLLER}/members.py",
+        '    problem = "" if ended is None else ended.problem\n',
+        '    problem = ""\n',
+        "A domain whose daemon was evicted says that nothing is wrong.",
+        (_MEMBERS,),
+        component=(
+            "packages/nvdra-cd-controller/tests/component/test_missing_pods.py::"
+            "test_the_domain_says_that_a_daemons_pod_was_evicted_until_there_is_another",
         ),
     ),
     Mutant(

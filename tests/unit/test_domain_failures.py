@@ -23,6 +23,9 @@ DOMAINS = {
     "The domain's DaemonSet may not": (
         "test_what_the_nodes_daemon_lacks_is_reported_in_all_five_places"
     ),
+    "The daemon's pod is evicted": (
+        "test_the_domain_says_that_a_daemons_pod_was_evicted_until_there_is_another"
+    ),
     "The daemon runs and cannot reach": (
         "test_a_daemon_that_does_not_reach_the_api_server_degrades_its_domain_after_a_minute"
     ),
@@ -52,7 +55,10 @@ DOMAINS = {
     "NVML hangs when": "test_nvml_that_hangs_delays_only_claims",
     "The kernel module": "test_a_driver_without_imex_channels_is_reported_at_prepare",
     "The node has no fabric": "test_without_fabric_a_workload_starts_without_channels",
-    "A pod of a second domain": "test_a_second_domain_waits_for_the_last_claim_of_the_first",
+    "A pod of a second domain is created": (
+        "test_a_second_domain_is_pending_until_the_first_has_left_the_node"
+    ),
+    "A pod of a second domain comes": "test_a_second_domain_waits_for_the_last_claim_of_the_first",
     "The node has the label": "test_a_stale_label_is_removed_at_the_start",
     "Somebody takes the node's label": (
         "test_a_label_that_is_removed_while_it_is_needed_is_restored_at_once"
@@ -114,6 +120,7 @@ DAEMONS = {
     "Two nodes have different": (
         "test_nodes_of_two_versions_are_ready_and_say_that_they_are_not_connected"
     ),
+    "A daemon's token": "test_of_any_number_of_cliques_those_are_read_that_pods_name",
     "The address of a daemon that has gone": (
         "test_a_daemon_of_another_domain_with_a_peers_address_is_refused"
     ),

@@ -57,6 +57,11 @@ ATTACKS: Mapping[str, tuple[Change, str]] = {
         LABELS,
     ),
     "annotations": (in_template(annotations={"a": "b"}), LABELS),
+    "a finalizer": (
+        lambda obj: obj["metadata"]["finalizers"].append("a.example.com/b"),
+        "has no owners, and no finalizers but",
+    ),
+    "an owner": (lambda obj: with_owner(obj), "has no owners, and no finalizers but"),
     "finalizers of pods": (in_template(finalizers=["a.example.com/b"]), "has no finalizers"),
     "two containers": (pod_changes.with_container(), "has one container"),
     "affinity": (in_pod(affinity={"nodeAffinity": {}}), NOTHING),
@@ -412,6 +417,14 @@ OTHER_DEFINITIONS: Mapping[str, tuple[Change, str]] = {
     "a finalizer": (
         lambda obj: obj["metadata"].update(finalizers=["a.example.com/b"]),
         "has no owners and no finalizers",
+    ),
+    "a label of Argo CD": (
+        lambda obj: obj["metadata"]["labels"].update({"argocd.argoproj.io/instance": "other"}),
+        "has the labels and annotations of nvdra alone",
+    ),
+    "helm deletes it": (
+        lambda obj: obj["metadata"]["annotations"].pop("helm.sh/resource-policy"),
+        "and stays when a release ends",
     ),
 }
 

@@ -90,6 +90,10 @@ ATTACKS: Mapping[str, tuple[Change, str]] = {
     "a thousand pods": (lambda obj: obj["spec"].update(replicas=1000), "and there is one"),
     "labels of a Service": (in_template(labels=LABELS), "has the labels app and"),
     "annotations": (in_template(annotations={"a": "b"}), "and no annotations"),
+    "a finalizer": (
+        lambda obj: obj["metadata"].update(finalizers=["a.example.com/b"]),
+        "has no finalizers",
+    ),
     "finalizers of pods": (in_template(finalizers=["a.example.com/b"]), "has no finalizers"),
     "another seccomp profile": (pod_changes.unconfined, NOTHING_ELSE),
     "a container's seccomp profile": (

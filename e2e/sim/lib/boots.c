@@ -44,19 +44,6 @@ nvml_code reset_gpu(unsigned gpu)
     return code;
 }
 
-void forget_settings(unsigned gpu)
-{
-    const struct sim_gpu_state *initial = &configured_state()->gpus[gpu];
-    struct sim_gpu_state now = read_gpu(gpu);
-    struct transaction change;
-    bool kept = now.compute_mode == initial->compute_mode && now.time_slice == initial->time_slice;
-    if (kept || transaction_begin(&change) != NVML_SUCCESS)
-        return;
-    change.next->gpus[gpu].compute_mode = initial->compute_mode;
-    change.next->gpus[gpu].time_slice = initial->time_slice;
-    transaction_commit(&change);
-}
-
 nvml_code boot(const struct boot_id *boot_id)
 {
     struct transaction change;

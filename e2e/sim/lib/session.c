@@ -29,7 +29,6 @@ void session_unlock(void)
 static void after_fork_in_child(void)
 {
     __atomic_store_n(&calls_under_way, 0, __ATOMIC_SEQ_CST);
-    forget_initialisations();
     session_unlock();
 }
 

@@ -90,9 +90,6 @@ struct boot_id {
 /* The boot that the state belongs to; false: the node boots by itself, not with this machine. */
 bool read_boot_id(struct boot_id *boot_id);
 
-/* What a GPU loses that was stopped after its last client: settings without a place in its firmware. */
-void forget_settings(unsigned gpu);
-
 /* What a boot does (nvml-simulator.md §10.6). Fault rules stay, they are the tester's. */
 nvml_code boot(const struct boot_id *boot_id);
 /* As nvidia-smi --gpu-reset: as configured, and a pending MIG mode is applied. NVML_IN_USE: somebody has it open. */
@@ -176,7 +173,7 @@ nvml_code ask_driver(struct call *call, int gpu);
 
 void sleep_ms(unsigned milliseconds);
 
-/* ---- initialisation of GPUs (initialisation.c) -------------------------------------------------------- */
+/* ---- initialisation of GPUs (gpu_clients.c) ----------------------------------------------------------- */
 
 /* Waits until the GPU is initialised, and keeps it so until the session ends. */
 void use_gpu(unsigned gpu);
@@ -187,8 +184,6 @@ void open_driver(void);
 void close_driver(void);
 /* The session has ended, and its descriptors are closed or, unless `closed`, stay open until the process ends. */
 void release_gpus(bool closed);
-/* In a forked child: nobody is initialising anything. */
-void forget_initialisations(void);
 
 /* ---- locks on bytes behind the state file (locks.c) ---------------------------------------------------- */
 

@@ -80,3 +80,15 @@ void mig_devices_of(nvml_device device, struct devices *found)
         if (nvml.DeviceGetMigDeviceHandleByIndex(device, i, &found->device[found->count]) == NVML_SUCCESS)
             found->count++;
 }
+
+int set_on_each(const struct options *options, const struct devices *devices,
+                int (*set_one)(const struct options *options, nvml_device device))
+{
+    for (unsigned i = 0; i < devices->count; i++) {
+        int failed = set_one(options, devices->device[i]);
+        if (failed != 0)
+            return failed;
+    }
+    printf("All done.\n");
+    return 0;
+}

@@ -31,36 +31,6 @@ static const char USAGE[] =
     "    --version                   Show the versions of tool, NVML, driver and CUDA.\n"
     "    -h,   --help                Show this text.\n";
 
-int bad_argument(const char *message, const char *argument)
-{
-    printf(message, argument);
-    printf("Please run 'nvidia-smi -h' for help.\n\n");
-    return EXIT_BAD_ARGUMENT;
-}
-
-int set_on_each(const struct options *options, const struct devices *devices,
-                int (*set_one)(const struct options *options, nvml_device device))
-{
-    for (unsigned i = 0; i < devices->count; i++) {
-        int failed = set_one(options, devices->device[i]);
-        if (failed != 0)
-            return failed;
-    }
-    printf("All done.\n");
-    return 0;
-}
-
-const char *value_of(const char *name, char **arguments, int *place)
-{
-    size_t length = strlen(name);
-    const char *argument = arguments[*place];
-    if (strncmp(argument, name, length) == 0 && argument[length] == '=')
-        return argument + length + 1;
-    if (strcmp(argument, name) == 0 && arguments[*place + 1] != NULL)
-        return arguments[++*place];
-    return NULL;
-}
-
 /* --format=csv with noheader and nounits behind it. */
 static bool parse_format(const char *format, struct options *options)
 {

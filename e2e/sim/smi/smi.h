@@ -79,13 +79,13 @@ int compute_mode_set(const struct options *options, const struct devices *device
 int compute_policy_parse(char **arguments, struct options *options);
 int compute_policy_run(const struct options *options, const struct devices *devices);
 
-/* main.c: sets something on one GPU after another, until one fails, and returns the exit code. */
+/* devices.c: sets something on one GPU after another, until one fails, and returns the exit code. */
 int set_on_each(const struct options *options, const struct devices *devices,
                 int (*set_one)(const struct options *options, nvml_device device));
 
-/* main.c: says what is wrong with an argument, and returns the exit code for it. */
+/* arguments.c: says what is wrong with an argument, and returns the exit code for it. */
 int bad_argument(const char *message, const char *argument);
-/* main.c: the value of an option written as "--name=value", or as "-x value" in two words; NULL: another option. */
+/* arguments.c: the value of an option written as "--name=value", or as "-x value" in two words; NULL: another option. */
 const char *value_of(const char *name, char **arguments, int *place);
 
 int persistence_mode_set(const struct options *options, const struct devices *devices);

@@ -288,7 +288,7 @@ def asked(
     return {(int(port), request): text for port, request, text in answers}
 
 
-def test_a_second_domain_waits_for_the_node_and_is_told_whose_it_is(
+def test_a_second_domain_is_pending_until_the_first_has_left_the_node(
     rack: Cluster, tenant: Kubectl
 ) -> None:
     first = compute_domains.create_domain(tenant, "first")

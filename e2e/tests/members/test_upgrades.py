@@ -158,7 +158,11 @@ def test_pods_outlive_an_upgrade_each_rollout_a_downgrade_and_an_uninstallation(
 
 @contextmanager
 def former_release(rack: Cluster, tags: dict[str, str], settings: list[str]) -> Iterator[None]:
-    """Install the latest release; if the block fails, this state's default installation is back."""
+    """Install the latest release; if the block fails, this state's default installation is back.
+
+    Its CRDs are among its objects: those that the controller has made are in its way.
+    """
+    rack.kubectl.run("delete", "--ignore-not-found", *LEFT)
     released_driver.install(rack, tags, *settings, wait_s=ROLLED_OUT_S)
     try:
         wait_rolled_out(rack, *PLUGINS, CONTROLLER)

@@ -308,7 +308,7 @@ int main(int count, char **arguments)
     sigset_t handled = take_over_signals();
     if (!options_read(arguments, &options))
         return EXIT_FAILURE;
-    if (!config_read(options.config, &self.config, complain))
+    if (!config_read(options.config, &self.config, complain_in_log))
         return EXIT_FAILURE;
     if (self.config.daemonize)
         background_enter();

@@ -49,7 +49,7 @@ bool options_read(char **arguments, struct options *options)
     return true;
 }
 
-void complain(bool fatal, const char *file, unsigned line, const char *problem)
+void complain_in_log(bool fatal, const char *file, unsigned line, const char *problem)
 {
     if (line == 0)
         log_line(ERROR, "cannot read %s: %s", file, problem);
@@ -209,6 +209,6 @@ static bool nodes_are_fit(void)
 
 bool doors_open(void)
 {
-    return nodes_read(self.config.nodes_file, &self.nodes, complain) && nodes_are_fit() && bind_to_others() &&
+    return nodes_read(self.config.nodes_file, &self.nodes, complain_in_log) && nodes_are_fit() && bind_to_others() &&
         commands_open();
 }

@@ -12,7 +12,7 @@ struct options {
 
 /* Exits for --help and --version; false, and said on standard error: the command line is wrong. */
 bool options_read(char **arguments, struct options *options);
-complain_function complain;
+complain_function complain_in_log;
 
 /* Goes on in a child; the process that was started ends when the child is up, or has failed. */
 void background_enter(void);

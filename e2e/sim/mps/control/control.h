@@ -36,10 +36,17 @@ void daemon_detach(void);
 void daemon_is_ready(const struct files *files, const struct options *options);
 /* Runs until it is told to quit. The exit status. */
 int daemon_run(const struct files *files, const struct options *options);
+
+/* ---- the daemon's end (quitting.c) ------------------------------------------------------------------------ */
+
 /* No client comes in any more, and the daemon ends with its last server. Those that run then are killed after
    `seconds`; -1: never. */
 void daemon_quit(long seconds);
 bool daemon_quits(void);
+/* How long to wait for servers at most; -1: for ever. */
+int daemon_patience_ms(void);
+/* Kills the servers that still run, if it is time. */
+void daemon_end_patience(void);
 
 /* ---- defaults for servers that start later (settings.c) ---------------------------------------------------- */
 
@@ -116,9 +123,6 @@ struct client {
 
 extern struct client clients[MAX_CLIENTS];
 
-void client_accept(int listener);
-/* Hands those that wait over to servers that are ready. */
-void clients_place(void);
 /* The server does not exist any more, or none could be started. */
 void clients_of_ended_server(pid_t server, bool was_ready);
 void clients_refuse(void);
@@ -128,6 +132,12 @@ unsigned clients_of(pid_t server);
 unsigned clients_wait(struct pollfd polls[MAX_CLIENTS]);
 /* Forgets those that have given up waiting. */
 void clients_react(const struct pollfd *polls, unsigned count);
+
+/* ---- clients and servers (placement.c) --------------------------------------------------------------------- */
+
+void client_accept(int listener);
+/* Hands those that wait over to servers that are ready. */
+void clients_place(void);
 
 /* ---- commands (commands.c, status.c) --------------------------------------------------------------------------- */
 

@@ -6,7 +6,6 @@
 #include <string.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "control.h"
@@ -16,29 +15,6 @@ enum { SIGNALS, COMMANDS, CLIENTS, FIXED };
 
 static int front_ends[MAX_FRONT_ENDS];
 static unsigned front_end_count;
-static bool quits;
-static int64_t deadline_ms = -1; /* when servers that still run are killed; -1: never */
-
-static int64_t now_ms(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
-void daemon_quit(long seconds)
-{
-    quits = true;
-    deadline_ms = seconds < 0 ? -1 : now_ms() + seconds * 1000;
-    clients_refuse();
-    servers_stop(false);
-}
-
-bool daemon_quits(void)
-{
-    return quits;
-}
-
 static int block_signals(void)
 {
     sigset_t signals;
@@ -107,20 +83,12 @@ static void react_to_front_end(int socket)
 
 /* ---- loop -------------------------------------------------------------------------------------------------- */
 
-static int timeout(void)
-{
-    if (deadline_ms < 0)
-        return -1;
-    int64_t left = deadline_ms - now_ms();
-    return left < 0 ? 0 : (int)left;
-}
-
 static void turn(const struct files *files, int signals)
 {
     static struct pollfd polls[MAX_POLLS];
     polls[SIGNALS] = (struct pollfd){.fd = signals, .events = POLLIN};
     polls[COMMANDS] = (struct pollfd){.fd = files->command_socket, .events = POLLIN};
-    polls[CLIENTS] = (struct pollfd){.fd = quits ? -1 : files->client_socket, .events = POLLIN};
+    polls[CLIENTS] = (struct pollfd){.fd = daemon_quits() ? -1 : files->client_socket, .events = POLLIN};
     struct pollfd *fronts = polls + FIXED, *of_servers = fronts + front_end_count;
     unsigned front_count = front_end_count;
     for (unsigned i = 0; i < front_count; i++)
@@ -128,11 +96,9 @@ static void turn(const struct files *files, int signals)
     unsigned server_count = servers_wait(of_servers);
     struct pollfd *of_clients = of_servers + server_count;
     unsigned client_count = clients_wait(of_clients);
-    int count = poll(polls, (nfds_t)(of_clients + client_count - polls), timeout());
-    if (count == 0 && deadline_ms >= 0 && now_ms() >= deadline_ms) {
-        deadline_ms = -1;
-        servers_stop(true);
-    }
+    int count = poll(polls, (nfds_t)(of_clients + client_count - polls), daemon_patience_ms());
+    if (count == 0)
+        daemon_end_patience();
     if (count <= 0)
         return;
     clients_react(of_clients, client_count);
@@ -144,7 +110,7 @@ static void turn(const struct files *files, int signals)
         react_to_signal(signals);
     if (polls[COMMANDS].revents != 0)
         accept_front_end(files->command_socket);
-    if (polls[CLIENTS].revents != 0 && !quits)
+    if (polls[CLIENTS].revents != 0 && !daemon_quits())
         client_accept(files->client_socket);
     clients_place();
 }
@@ -158,7 +124,7 @@ int daemon_run(const struct files *files, const struct options *options)
     log_line("Control", "To connect CUDA applications to this daemon, set env CUDA_MPS_PIPE_DIRECTORY=%s",
              files->directory);
     daemon_is_ready(files, options);
-    while (!quits || !servers_are_gone())
+    while (!daemon_quits() || !servers_are_gone())
         turn(files, signals);
     log_line("Control", "Exit");
     files_close(files);

@@ -13,10 +13,6 @@
 #include "library.h"
 #include "server.h"
 
-enum { CONTROL = 3, LOG = 4 }; /* descriptors that the control daemon gives */
-
-struct cuda_devices devices;
-
 static int fail(const char *why)
 {
     log_line("Server", "%s", why);
@@ -42,16 +38,6 @@ static void set_percentage(const char *text)
 {
     active_threads_percentage = strtod(text, NULL);
     log_line("Server", "Active Threads Percentage set to %.1f", active_threads_percentage);
-}
-
-void tell_that_left(unsigned number)
-{
-    message_send(CONTROL, "LEFT %u", number);
-}
-
-void tell_device(unsigned number, unsigned device)
-{
-    message_send(CONTROL, "DEVICE %u %s", number, devices.device[device].uuid);
 }
 
 /* False: the server ends. */

@@ -8,6 +8,8 @@
 #include "log.h"
 #include "mps.h"
 
+enum { CONTROL = 3, LOG = 4 }; /* descriptors that the control daemon gives */
+
 /* ---- limits for clients that come (limits.c) ------------------------------------------------------------ */
 
 /* What a device's clients may have. */
@@ -17,15 +19,17 @@ extern uint64_t pinned_limits[MAX_DEVICES]; /* in bytes, by device; 0: none */
 /* Takes over a list of `DEVICE=LIMIT`; a device is an index or a UUID. Those that it does not have are passed over. */
 void limits_take(const char *list);
 
-/* ---- clients (clients.c) --------------------------------------------------------------------------------- */
-
-enum { MAX_CLIENTS = 256 };
+/* ---- reports (reports.c) ----------------------------------------------------------------------------------- */
 
 extern struct cuda_devices devices;
 
-/* Tells the control daemon what a client does (main.c). */
+/* Tells the control daemon what a client does. */
 void tell_that_left(unsigned number);
 void tell_device(unsigned number, unsigned device);
+
+/* ---- clients (clients.c) --------------------------------------------------------------------------------- */
+
+enum { MAX_CLIENTS = 256 };
 
 /* Takes a client in that the control daemon hands over with this number. */
 void client_welcome(unsigned number, int pid, int socket);

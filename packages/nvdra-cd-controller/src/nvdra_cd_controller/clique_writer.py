@@ -6,12 +6,14 @@ that meets another one's is computed again from what is stored then, on the next
 """
 
 import asyncio
+from collections import defaultdict
 from dataclasses import replace
 from typing import NamedTuple
 
 from nvdra_api.errors import DriverError
-from nvdra_api.ids import CliqueID, DomainUID
+from nvdra_api.ids import CliqueID, DomainUID, NodeName
 from nvdra_api.meta import JsonObject
+from nvdra_api.v1beta1 import ComputeDomainClique
 from nvdra_runtime.kube.errors import Conflict
 from nvdra_runtime.telemetry import logs
 from nvdra_runtime.telemetry.instrumentation import Telemetry
@@ -84,13 +86,18 @@ class CliqueWriter:
     def _inputs(self, snapshot: DomainSnapshot, max_nodes: int) -> list[CliqueInputs]:
         announced = clique_plan.announced(snapshot.pods)
         missing = dict(announced)
+        by_node: dict[NodeName, list[ComputeDomainClique]] = defaultdict(list)
+        for model in snapshot.cliques:
+            for entry in model.daemons:
+                by_node[entry.node_name].append(model)
         inputs = []
         for model, stored in zip(snapshot.cliques, snapshot.clique_objects, strict=True):
             clique = clique_plan.clique_of(model.metadata.name, snapshot.uid)
             said = missing.pop((model.metadata.namespace, clique), ())
             if model.metadata.deletion_timestamp is not None:
                 continue  # it is made again once it is gone
-            others = [each for each in snapshot.cliques if each is not model]
+            nodes = {entry.node_name for entry in model.daemons}
+            others = [other for node in nodes for other in by_node[node] if other is not model]
             stale = members.stale_entries(model, others, snapshot.pods, snapshot.nodes)
             inputs.append(
                 CliqueInputs(

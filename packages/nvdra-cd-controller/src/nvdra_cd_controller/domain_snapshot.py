@@ -62,6 +62,7 @@ class DomainSnapshot:
         network_policies: Those of its daemons, in all managed namespaces.
         cliques: Its cliques in all managed namespaces.
         clique_objects: The same as JSON, on which writes of them are based.
+        has_unread_cliques: Whether there are more, as a daemon's token can make any number.
         pods: The pods of its DaemonSets.
         nodes: The nodes that carry its label.
     """
@@ -75,6 +76,7 @@ class DomainSnapshot:
     network_policies: tuple[Child, ...] = ()
     cliques: tuple[ComputeDomainClique, ...] = ()
     clique_objects: tuple[JsonObject, ...] = ()
+    has_unread_cliques: bool = False
     pods: tuple[DaemonPod, ...] = ()
     nodes: tuple[NodeName, ...] = ()
 

@@ -17,6 +17,7 @@ from nvdra_api.ids import DomainUID, NodeName
 from nvdra_api.meta import JsonObject
 from nvdra_api.v1beta1 import ComputeDomain, ComputeDomainClique
 from nvdra_runtime.computedomain import daemon_pods
+from nvdra_runtime.computedomain.daemon_pods import DaemonPod
 from nvdra_runtime.kube import apiversions
 from nvdra_runtime.kube.client import Client
 from nvdra_runtime.kube.informer import FindPath, Informer, fixed_path
@@ -28,6 +29,9 @@ from nvdra_cd_controller.domain_snapshot import TEMPLATE, Child, DomainSnapshot
 from nvdra_cd_controller.shared_parts import SharedParts
 
 EnqueueDomain = Callable[[DomainUID], None]
+
+MAX_UNNAMED_CLIQUES: Final = 256
+"""More than a domain of 4,000 nodes of GB200 NVL72 has."""
 
 _HAS_DOMAIN_LABEL: Final = {"labelSelector": names.DOMAIN_LABEL}
 _BACKOFF: Final = Backoff(first_s=0.25, ceiling_s=1)
@@ -240,7 +244,15 @@ class DomainInformers:
         stored = next(self.domains.objects_of(uid), None)
         namespace = stored["metadata"]["namespace"] if stored else ""
         templates = [Child(TEMPLATE, each) for each in self.templates.objects_of(uid)]
-        cliques = [each for informer in self.cliques.values() for each in informer.objects_of(uid)]
+        pods = tuple(
+            daemon_pods.read(each)
+            for informer in self.pods.values()
+            for each in informer.objects_of(uid)
+        )
+        all_cliques = [
+            clique for informer in self.cliques.values() for clique in informer.objects_of(uid)
+        ]
+        cliques = _read_cliques(all_cliques, uid, pods)
         return DomainSnapshot(
             uid=uid,
             domain=None if stored is None else self._parse_domain(uid, stored),
@@ -268,11 +280,8 @@ class DomainInformers:
             ),
             cliques=tuple(map(ComputeDomainClique.model_validate, cliques)),
             clique_objects=tuple(cliques),
-            pods=tuple(
-                daemon_pods.read(each)
-                for informer in self.pods.values()
-                for each in informer.objects_of(uid)
-            ),
+            has_unread_cliques=len(cliques) < len(all_cliques),
+            pods=pods,
             nodes=tuple(
                 NodeName(each["metadata"]["name"])
                 for each in (self.nodes.objects_of(uid) if self.nodes else ())
@@ -354,6 +363,25 @@ class DomainInformers:
         for other in self._domains_by_template.get(template, ()) if template else ():
             if other != uid:
                 self._enqueue(other)
+
+
+def _read_cliques(
+    cliques: Sequence[JsonObject], uid: DomainUID, pods: Sequence[DaemonPod]
+) -> Sequence[JsonObject]:
+    """Those that a pod of the domain names, and `MAX_UNNAMED_CLIQUES` more.
+
+    What a domain costs has a bound, whatever a daemon's token is used for. Without a pod are the
+    cliques of daemons that start, and of nodes whose entries are still to be removed.
+    """
+    named = {names.clique_name(uid, pod.clique) for pod in pods if pod.clique}
+    others = MAX_UNNAMED_CLIQUES
+    read = []
+    for clique in cliques:
+        is_named = clique["metadata"]["name"] in named
+        if is_named or others > 0:
+            read.append(clique)
+            others -= not is_named
+    return read
 
 
 def _uid_from_label(obj: JsonObject) -> str:

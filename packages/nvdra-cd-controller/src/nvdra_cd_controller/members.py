@@ -109,7 +109,7 @@ def stale_entries(
 
     Args:
         clique: The clique to prune.
-        others: The domain's other cliques.
+        others: The domain's other cliques, or those of them that have entries of the same nodes.
         pods: The pods of its DaemonSets.
         labelled: The nodes that carry the domain's label.
     """

@@ -221,6 +221,7 @@ class Reconciler:
             waits_for=waits_for,
             is_host_managed=self._child_config.is_host_managed,
             max_nodes=fixed_settings.of_domain(snapshot, self._child_config).max_nodes,
+            has_unread_cliques=snapshot.has_unread_cliques,
         )
 
     def _members(self, snapshot: DomainSnapshot) -> tuple[Member, ...]:

@@ -70,6 +70,8 @@ class ConditionReason(StrEnum):
     """The GPUs of a node are in another clique than its daemon has joined."""
     IMEX_LINKS_MISDIRECTED = "ImexLinksMisdirected"
     """IMEX of a node is connected to a host that is no member of the domain."""
+    TOO_MANY_CLIQUES = "TooManyCliques"
+    """The domain has more objects ComputeDomainClique than are read; no daemon has made them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +85,7 @@ class StatusInputs:
         waits_for: What the deletion of the domain waits for; empty if it is not being deleted.
         is_host_managed: Whether the hosts run IMEX, so that the domain has no daemons.
         max_nodes: Maximum number of nodes in one clique.
+        has_unread_cliques: Whether there are more objects ComputeDomainClique than are read.
     """
 
     members: tuple[Member, ...] = ()
@@ -91,6 +94,7 @@ class StatusInputs:
     waits_for: str = ""
     is_host_managed: bool = False
     max_nodes: int = 18
+    has_unread_cliques: bool = False
 
 
 class ConditionValue(NamedTuple):
@@ -263,6 +267,13 @@ def _degraded(inputs: StatusInputs, now: datetime) -> ConditionValue:
             f"{_list_members(waiting)}"
         )
         return ConditionValue(True, ConditionReason.CLIQUE_FULL, _truncate(text))
+    if inputs.has_unread_cliques:
+        text = (
+            "there are more objects computedomaincliques with the domain's UID than are read, and "
+            "no pod of the domain names them: a daemon's token is used by another program; delete "
+            "its pod, and then these objects"
+        )
+        return ConditionValue(True, ConditionReason.TOO_MANY_CLIQUES, text)
     return ConditionValue(False, ConditionReason.AS_EXPECTED, "nothing is wrong")
 
 

@@ -4,9 +4,11 @@
 import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 import pytest
 from nvdra_api import names
+from nvdra_cd_controller.informers import MAX_UNNAMED_CLIQUES
 from nvdra_testing.control_plane import domain_objects
 from nvdra_testing.control_plane.controller import ControllerProcess
 from nvdra_testing.control_plane.domain_installation import DriverInstallation
@@ -350,3 +352,22 @@ async def test_a_daemon_that_does_not_reach_the_api_server_degrades_its_domain_a
         ("True", "DaemonPodsFailing") if age_s else ("False", "AsExpected")
     )
     assert ("check the network policies" in text) == bool(age_s)
+
+
+async def test_of_any_number_of_cliques_those_are_read_that_pods_name(
+    world: DriverInstallation,
+) -> None:
+    """Whoever has a daemon's token can make any number. They are of a node of the domain."""
+    world.create_domain()
+    uid = await world.wait_children_ready()
+    node = world.create_labelled_node("a", uid)
+    label = {CLIQUE_LABEL: domain_objects.CLIQUE}
+    pod = world.create_running_daemon_pod(node, uid, 0, **label)
+    path = domain_objects.cliques_path(world.driver_namespace)
+    for number in range(MAX_UNNAMED_CLIQUES + 44):
+        clique_id = f"{UUID(int=number)}.1"
+        made_up = {**entry(node, pod, 3), "cliqueID": clique_id}
+        world.server.create(path, domain_objects.clique(uid, made_up, clique_id=clique_id))
+    world.write_clique_entries(uid, entry(node, pod, 0))
+    await wait_until(lambda: world.condition("Degraded")[1] == "TooManyCliques")
+    assert world.status()["status"] == "Ready"

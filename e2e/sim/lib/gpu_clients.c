@@ -21,6 +21,8 @@ static struct {
     bool is_client;
 } gpus[SIM_MAX_GPUS] = {[0 ... SIM_MAX_GPUS - 1] = {.mutex = PTHREAD_MUTEX_INITIALIZER}};
 
+static pthread_once_t fork_handler = PTHREAD_ONCE_INIT;
+
 static bool is_client(unsigned gpu)
 {
     return __atomic_load_n(&gpus[gpu].is_client, __ATOMIC_ACQUIRE);
@@ -29,6 +31,20 @@ static bool is_client(unsigned gpu)
 bool has_other_clients(unsigned gpu)
 {
     return is_locked(SIM_CLIENT_LOCKS + gpu, 1);
+}
+
+/* What a GPU loses that was stopped after its last client: settings without a place in its firmware. */
+static void forget_settings(unsigned gpu)
+{
+    const struct sim_gpu_state *initial = &configured_state()->gpus[gpu];
+    struct sim_gpu_state now = read_gpu(gpu);
+    struct transaction change;
+    bool kept = now.compute_mode == initial->compute_mode && now.time_slice == initial->time_slice;
+    if (kept || transaction_begin(&change) != NVML_SUCCESS)
+        return;
+    change.next->gpus[gpu].compute_mode = initial->compute_mode;
+    change.next->gpus[gpu].time_slice = initial->time_slice;
+    transaction_commit(&change);
 }
 
 static void initialise(unsigned gpu)
@@ -46,10 +62,23 @@ static void initialise(unsigned gpu)
     set_lock(F_UNLCK, SIM_INITIALISATION_LOCKS + gpu);
 }
 
+/* In a forked child: no other thread initialises a GPU. */
+static void after_fork_in_child(void)
+{
+    for (unsigned gpu = 0; gpu < SIM_MAX_GPUS; gpu++)
+        pthread_mutex_init(&gpus[gpu].mutex, NULL);
+}
+
+static void install_fork_handler(void)
+{
+    pthread_atfork(NULL, NULL, after_fork_in_child);
+}
+
 void use_gpu(unsigned gpu)
 {
     if (is_client(gpu))
         return;
+    pthread_once(&fork_handler, install_fork_handler);
     pthread_mutex_lock(&gpus[gpu].mutex);
     if (!is_client(gpu))
         initialise(gpu);
@@ -71,10 +100,4 @@ void release_gpus(bool closed)
     for (unsigned gpu = 0; gpu < SIM_MAX_GPUS; gpu++)
         if (__atomic_exchange_n(&gpus[gpu].is_client, false, __ATOMIC_ACQ_REL) && closed)
             set_lock(F_UNLCK, SIM_CLIENT_LOCKS + gpu);
-}
-
-void forget_initialisations(void)
-{
-    for (unsigned gpu = 0; gpu < SIM_MAX_GPUS; gpu++)
-        pthread_mutex_init(&gpus[gpu].mutex, NULL);
 }
