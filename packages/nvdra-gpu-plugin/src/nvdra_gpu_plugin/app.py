@@ -425,8 +425,10 @@ def _partitions_remark(
 
 
 def _driver_problem(gpus: NodeGpus, release: NvmlRelease) -> str | None:
-    """Why no GPU can be used, or a remark: NVML is released, or is not; there is no GPU."""
+    """Why no GPU can be used, or a remark: NVML is released, or is not; something is missing."""
     if release.remark is not None:
         return release.remark
-    no_gpu = PassingRemark(pool_updater.NO_GPU) if gpus.is_empty else None
-    return gpus.problem or release.refusal or no_gpu
+    missing = pool_updater.NO_GPU if gpus.is_empty else ""
+    if not missing and gpus.snapshot is not None:
+        missing = gpus.snapshot.spec.programs_remark
+    return gpus.problem or release.refusal or (PassingRemark(missing) if missing else None)

@@ -59,6 +59,17 @@ async def test_a_driver_that_is_not_found_is_told_with_its_path_on_the_node(rig:
     await told(rig, f"the driver root /opt/nvidia of the node ({rig.node.roots.driver} in this")
 
 
+async def test_a_driver_root_without_programs_is_remarked_and_gpus_are_offered(rig: Rig) -> None:
+    """Such as the directory of the libraries, one too deep."""
+    (rig.node.roots.driver / "usr/bin/nvidia-smi").unlink()
+    rig.process = rig.launch()
+    await rig.wait_until(lambda: rig.process.get("/readyz")[0] == 200, "to be ready")
+    page = rig.process.get("/readyz?verbose")[1]
+    assert "[+]driver ok: nvidia-smi is not below the driver root" in page
+    assert "Containers lack a program of the driver" in rig.process.log.read_text()
+    assert rig.devices()
+
+
 @pytest.mark.parametrize(("result", "number"), CONTROL)
 async def test_nvml_that_does_not_initialise_is_told_until_it_does(
     rig: Rig, result: str, number: int

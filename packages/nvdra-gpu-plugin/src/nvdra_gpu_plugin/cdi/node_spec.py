@@ -34,6 +34,7 @@ from nvdra_gpu_plugin.devices.inventory import Fault, Gpu
 from nvdra_gpu_plugin.devices.spec_generation import SpecGeneration
 from nvdra_gpu_plugin.driver import installation
 
+_SMI: Final = "nvidia-smi"
 _HASH_DIGITS: Final = 10
 """40 bits: a node has few devices, and device names stay readable."""
 
@@ -89,6 +90,18 @@ class NodeSpec:
         """The CDI names of the devices, without the kind, and the GPU of each."""
         ids = self.generation.cdi_ids
         return {ids[device].partition("=")[2]: uuid for uuid, device in self.devices.items()}
+
+    @property
+    def programs_remark(self) -> str:
+        """What containers lack of the driver's programs; empty if it is nothing."""
+        mounts = self.common_edits.mounts
+        if any(mount.container_path.endswith(f"/{_SMI}") for mount in mounts):
+            return ""
+        return (
+            f"{_SMI} is not below the driver root {self.options.target_driver_root}, so that "
+            "containers have none; if the node has it elsewhere, correct the chart's "
+            "global.nvidiaDriverRoot, which is then often the directory above"
+        )
 
     def document(self, cdi_names: Mapping[str, DeviceUUID]) -> Spec:
         """The content of the file.

@@ -16,6 +16,7 @@ from nvdra_cdi.nvidia import generator
 from nvdra_cdi.nvidia.options import Options
 from nvdra_runtime.node.host import Host
 from nvdra_runtime.process.clock import Clock
+from nvdra_runtime.telemetry import logs
 
 from nvdra_gpu_plugin.cdi import node_spec
 from nvdra_gpu_plugin.cdi.node_spec import NodeSpec
@@ -24,6 +25,8 @@ from nvdra_gpu_plugin.devices.inventory import Fault, Gpu
 from nvdra_gpu_plugin.driver import installation
 from nvdra_gpu_plugin.driver.installation import DeviceNodes, LibraryID
 from nvdra_gpu_plugin.driver.nvml_sessions import DriverUnavailable
+
+LOG = logs.logger(__name__)
 
 _REBUILD_S: Final = 60.0
 """After this time the spec of an unchanged driver is generated again, because an installer does not
@@ -132,6 +135,8 @@ class SpecUpdater:
             if previous is None or previous.spec.common_edits != spec.common_edits:
                 raise DriverUnavailable(fault.reason, fault.text) from error
             return previous._replace(write_fault=fault)
+        if spec.programs_remark and (former_spec is None or not former_spec.programs_remark):
+            LOG.warning("Containers lack a program of the driver", problem=spec.programs_remark)
         rebuild_after_s = _REBUILD_S
         if previous is not None and previous.spec == spec:
             rebuild_after_s = min(2 * previous.rebuild_after_s, _MAX_REBUILD_S)

@@ -47,6 +47,16 @@ def mounts(document: Spec) -> list[str]:
     return [mount.container_path for mount in document.container_edits.mounts]
 
 
+def test_a_driver_without_nvidia_smi_is_remarked_with_its_path_on_the_node(
+    tree: DriverTree,
+) -> None:
+    assert spec_of(tree).programs_remark == ""
+    tree.remove("/usr/bin/nvidia-smi")
+    remark = spec_of(tree).programs_remark
+    assert remark.startswith("nvidia-smi is not below the driver root /, so that containers have")
+    assert "global.nvidiaDriverRoot" in remark
+
+
 def plug_in(tree: DriverTree) -> None:
     tree.node("/dev/nvidia2", 195, 2)
 
