@@ -619,6 +619,25 @@ MUTANTS: Final = (
         ),
     ),
     Mutant(
+        "MPS: the last words of a daemon are not kept",
+        f"{_PLUGIN}/mps/daemon_output.py",
+        "            self._last = line if line.strip() else self._last\n",
+        "",
+        "The pod of a daemon that fails says only its exit code.",
+        (
+            f"{_UNIT}/mps/test_daemon_command.py::"
+            "test_a_daemon_that_ends_by_itself_is_an_error_with_its_last_words",
+        ),
+    ),
+    Mutant(
+        "MPS: what a daemon says is not passed on",
+        f"{_PLUGIN}/mps/daemon_output.py",
+        "                os.write(sys.stderr.fileno(), line)\n",
+        "                pass\n",
+        "The log of a daemon's pod is empty.",
+        (f"{_UNIT}/mps/test_daemon_command.py::test_what_a_daemon_says_is_in_the_log_of_its_pod",),
+    ),
+    Mutant(
         "MPS: a daemon has no owner",
         f"{_PLUGIN}/mps/daemons.py",
         "        wanted = pool_diff.with_node_owner(\n"

@@ -58,6 +58,22 @@ MUTANTS: Final = (
         component=("packages/nvdra-webhook/tests/component/test_warnings_path.py",),
     ),
     Mutant(
+        "webhook: a monitor that waits for claims is not warned of",
+        f"{_WEBHOOK}/admission/warnings.py",
+        "                yield from _of_monitors(kind, where, gates)\n",
+        "                pass\n",
+        "A monitor with admin access stays Pending beside dynamic MIG, and users are not told why.",
+        (f"{_UNIT}/admission/test_decision.py",),
+    ),
+    Mutant(
+        "webhook: monitors are warned of without dynamic MIG",
+        f"{_WEBHOOK}/admission/warnings.py",
+        "MigDeviceConfig.kind) and gates.is_enabled(Feature.DYNAMIC_MIG):",
+        "MigDeviceConfig.kind):",
+        "Users are told that pods stay Pending which start.",
+        (f"{_UNIT}/admission/test_decision.py",),
+    ),
+    Mutant(
         "webhook: a config that a later one overrides is said to fit nothing",
         f"{_WEBHOOK}/admission/warnings.py",
         "    for index in reversed(range(len(configs))):\n",

@@ -14,12 +14,22 @@ import pytest
 from nvdra_api.resource.claims import ClaimRef
 from nvdra_testing.control_plane.domain_objects import Json
 from nvdra_testing.hardware import driver_installation
-from nvdra_testing.node.domain_rig import DomainRig, cdi_names
+from nvdra_testing.node.domain_rig import CLIQUE, DomainRig, cdi_names
 from nvdra_testing.node.imex_daemons import DaemonPod, Rack
 
 A_WHILE_S = 1.5
 """Longer than a claim waits that is given its channel on the word of the entry."""
 SLOW_START_MS = 120_000
+OTHER_RACK = "d2c0a7e4-5b1f-5c3a-8e69-40b7f1a95c13"
+OTHER_CLIQUES = pytest.mark.parametrize(
+    ("fabric", "clique"),
+    [
+        (("--clique", "9"), f"{CLIQUE.partition('.')[0]}.9"),
+        (("--uuid", OTHER_RACK), f"{OTHER_RACK}.2"),
+    ],
+    ids=["another clique of its rack", "another rack"],
+)
+"""What NVML says of the fabric now, and the clique of that."""
 RUNNING = {"name": "c", "image": "i", "imageID": "", "ready": True, "restartCount": 0}
 RUNNING["state"] = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
 ENDED = {**RUNNING, "ready": False, "restartCount": 3}
@@ -112,29 +122,32 @@ async def test_a_held_channel_waits_after_a_reboot_until_the_daemon_is_ready_aga
     assert rig.node_label() == ""
 
 
+@OTHER_CLIQUES
 async def test_after_a_reboot_into_another_clique_the_daemon_joins_the_one_of_now(
-    rig: DomainRig, tmp_path: Path
+    rig: DomainRig, tmp_path: Path, fabric: tuple[str, ...], clique: str
 ) -> None:
     """A tray that is moved to another rack, which its domain outlives."""
-    daemon, rack, claim, before = await held_over_a_reboot(rig, tmp_path, "--clique", "9")
+    daemon, rack, claim, before = await held_over_a_reboot(rig, tmp_path, *fabric)
 
     waiting = rig.start_prepare(claim)
     assert cdi_names(await rig.prepare(daemon)) == before[0]
-    assert rig.claim_environment(daemon)["CLIQUE_ID"].endswith(".9")
+    assert rig.claim_environment(daemon)["CLIQUE_ID"] == clique
     rig.run_daemon(rack, daemon)
     assert cdi_names(await waiting) == before[1]
 
 
+@OTHER_CLIQUES
 async def test_a_daemon_whose_gpus_are_in_another_clique_now_is_named_with_what_to_do(
-    rig: DomainRig, tmp_path: Path
+    rig: DomainRig, tmp_path: Path, fabric: tuple[str, ...], clique: str
 ) -> None:
     domain, _, _ = await started(rig, tmp_path)
     await rig.stop()
-    rig.node.simctl("fabric", "all", "--clique", "9")
+    rig.node.simctl("fabric", "all", *fabric)
     await rig.start()
-    await rig.poll_until(lambda: ".9" in rig.process.log.read_text(), "the clique")
+    await rig.poll_until(lambda: clique in rig.process.log.read_text(), "the clique")
     said = await rig.refusal(rig.create_channel_claim(domain))
     assert f"it was started in the clique {rig.clique}, and the GPUs of this node are in " in said
+    assert clique in said
     assert "delete the daemon's pod" in said
 
 

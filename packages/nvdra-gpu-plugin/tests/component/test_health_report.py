@@ -8,6 +8,7 @@ from functools import partial
 import pytest
 from nvdra_runtime.kubeletplugin import registration
 from nvdra_runtime.process import background_tasks
+from nvdra_testing.hardware import driver_installation
 from nvdra_testing.kubelet.health_watch import HealthCache
 from nvdra_testing.node.rig import Rig
 from nvdra_testing.node.rollouts import start_next, wait_takeover
@@ -133,6 +134,32 @@ async def test_after_a_restart_the_kubelet_knows_what_it_knew_before(
     await started(rig)
     await told(rig, cache, gpu_3="Unhealthy")
     assert cache.device(rig.driver, "gpu-3") == before
+
+
+async def test_after_minor_numbers_were_swapped_the_kubelet_is_told_of_the_gpu_that_a_pod_has(
+    rig: Rig,
+) -> None:
+    cache = watch(rig)
+    await started(rig)
+    claim = rig.create_claim("gpu-0")
+    assert not (await rig.dra.prepare([claim]))[claim.uid].error
+    await rig.stop(signal.SIGKILL)
+    swapped = {"gpus": [{"index": 0, "minor": 1}, {"index": 1, "minor": 0}]}
+    driver_installation.reboot(rig.node, overrides=swapped)
+    await rig.kubelet.restart()
+    await started(rig)
+    # The claim's GPU keeps its name, and the one that has its number now has a name of no other.
+    others = dict.fromkeys(ALL.keys() - {"gpu-0", "gpu-1"}, "Healthy")
+
+    def knows(ours: str, other: str) -> bool:
+        return cache.statuses(rig.driver) == {**others, "gpu-0": ours, "gpu-32": other}
+
+    await rig.wait_until(lambda: knows("Healthy", "Healthy"), "all to be healthy", HEALED_S)
+    rig.node.simctl("xid", "0", "48")
+    await rig.wait_until(lambda: knows("Unhealthy", "Healthy"), "the claim's GPU to be ill")
+    rig.node.simctl("recovery", "0", "none")
+    rig.node.simctl("xid", "1", "48")
+    await rig.wait_until(lambda: knows("Healthy", "Unhealthy"), "the other one to be", HEALED_S)
 
 
 @KUBELETS

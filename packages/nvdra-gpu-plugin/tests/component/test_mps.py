@@ -487,7 +487,6 @@ async def test_a_claim_whose_record_is_lost_keeps_its_daemon_and_is_unprepared_p
     await rig.wait_until(lambda: is_clean(rig, pods), "everything to be gone")
 
 
-@pytest.mark.soak
 async def test_a_claim_is_unprepared_properly_after_the_gate_was_switched_off(
     rig: Rig, pods: MpsPods
 ) -> None:
@@ -499,3 +498,4 @@ async def test_a_claim_is_unprepared_properly_after_the_gate_was_switched_off(
     await rig.dra.unprepare([claim])
     assert not pods.running()
     assert compute_mode(rig, 2) == "Default"
+    await rig.wait_until(lambda: is_clean(rig, pods), "everything to be gone")
