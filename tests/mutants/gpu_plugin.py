@@ -638,6 +638,21 @@ MUTANTS: Final = (
         (f"{_UNIT}/mps/test_daemon_command.py::test_what_a_daemon_says_is_in_the_log_of_its_pod",),
     ),
     Mutant(
+        "MPS: without its gate nothing is collected",
+        f"{_PLUGIN}/app.py",
+        "                mps_collector=partial(collector.run, daemons, recovery),\n",
+        "                **(\n"
+        '                    {"mps_collector": partial(collector.run, daemons, recovery)}\n'
+        "                    if gates.is_enabled(Feature.MPS)\n"
+        "                    else {}\n"
+        "                ),\n",
+        "After the gate is switched off Deployments and directories of daemons stay for good.",
+        component=(
+            "packages/nvdra-gpu-plugin/tests/component/test_mps.py"
+            "::test_a_claim_is_unprepared_properly_after_the_gate_was_switched_off",
+        ),
+    ),
+    Mutant(
         "MPS: a daemon has no owner",
         f"{_PLUGIN}/mps/daemons.py",
         "        wanted = pool_diff.with_node_owner(\n"

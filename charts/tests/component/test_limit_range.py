@@ -35,19 +35,36 @@ def cluster(serving: Callable[..., Cluster]) -> Cluster:
 
 
 def templates(cluster: Cluster) -> dict[str, Json]:
-    """The pods of what is installed, and one of an IMEX daemon, by name."""
+    """The pods of what is installed, and of an IMEX and an MPS daemon, by name."""
     done = cluster.kubectl("get", "daemonsets,deployments", "-n", NAMESPACE, "-o", "json")
     owners = json.loads(done.stdout)["items"]
     found = {each["metadata"]["name"]: each["spec"]["template"] for each in owners}
     (controller,) = found["nvdra-nvdra-cd-controller"]["spec"]["containers"]
-    (daemons,) = (
-        json.loads(each["value"])
-        for each in controller["env"]
-        if each["name"] == "CD_DAEMON_RESOURCES"
-    )
-    container = {"name": "daemon", "image": "x", "resources": daemons}
-    spec = {"serviceAccountName": DAEMON_ACCOUNT, "containers": [container]}
-    return found | {"daemon": {"metadata": {}, "spec": spec}}
+    imex = json.loads(environment(controller)["CD_DAEMON_RESOURCES"])
+    plugin = found["nvdra-nvdra-gpu-plugin"]["spec"]
+    given = environment(*plugin["containers"])
+    mps = {
+        "requests": amounts(given["MPS_DAEMON_REQUESTS"]),
+        "limits": amounts(given["MPS_DAEMON_LIMITS"]),
+    }
+    return found | {
+        "imex-daemon": daemon(DAEMON_ACCOUNT, imex),
+        "mps-daemon": daemon(plugin["serviceAccountName"], mps),
+    }
+
+
+def environment(container: Json) -> dict[str, str]:
+    return {each["name"]: each.get("value", "") for each in container["env"]}
+
+
+def amounts(text: str) -> dict[str, str]:
+    return dict(each.split("=") for each in text.split(","))
+
+
+def daemon(account: str, resources: Json) -> Json:
+    """The pod of a daemon that a component makes."""
+    container = {"name": "daemon", "image": "x", "resources": resources}
+    return {"metadata": {}, "spec": {"serviceAccountName": account, "containers": [container]}}
 
 
 def test_a_default_limit_neither_refuses_a_pod_nor_takes_the_place_of_its_own(

@@ -107,8 +107,9 @@ def test_the_gpu_plugins_own_token_opens_no_other_node_slice_and_claim(
     path = f"{base}/resourceslices/{theirs['metadata']['name']}"
     made = {"generateName": "mine-"}
     taken = {**theirs, "metadata": made}
-    ours = {**taken, "spec": {**theirs["spec"], "nodeName": NODE, "driver": CD_PLUGIN.driver}}
     pool = {**taken, "spec": {**theirs["spec"], "nodeName": NODE}}
+    own_pool = {**theirs["spec"]["pool"], "name": NODE}
+    ours = {**taken, "spec": {**pool["spec"], "pool": own_pool, "driver": CD_PLUGIN.driver}}
     controller = f"{DEPLOYMENTS}/{CONTROLLER.name}"
     told = {
         "run a pod on it": rbac.send_request(stolen, "POST", DEPLOYMENTS, root_on(OTHER)),
