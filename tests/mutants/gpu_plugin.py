@@ -244,8 +244,8 @@ MUTANTS: Final = (
     Mutant(
         "nvml: a refused release is kept silent",
         f"{_PLUGIN}/app.py",
-        "    return gpus.problem or release.refusal or no_gpu\n",
-        "    return gpus.problem or no_gpu\n",
+        "    return gpus.problem or release.refusal or (",
+        "    return gpus.problem or (",
         "An administrator waits for a release, and the command status says that all is well.",
         component=(
             f"{_COMPONENT}/test_nvml_release.py::"

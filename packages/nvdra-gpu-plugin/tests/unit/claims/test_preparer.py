@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from types import SimpleNamespace
+from types import SimpleNamespace, UnionType
 from typing import Any, get_origin, get_type_hints
 
 import pytest
@@ -76,7 +76,7 @@ def assembled(kind: type[Any], parts: list[Any], named: Mapping[str, Any]) -> An
     for name, hint in get_type_hints(kind.__init__).items():
         if name in named:
             arguments[name] = named[name]
-        elif name != "return":
+        elif name != "return" and not isinstance(hint, UnionType):  # which has a default
             wanted = get_origin(hint) or hint
             found = [part for part in parts if isinstance(part, wanted)]
             if not found:
