@@ -25,8 +25,8 @@ MUTANTS: Final = (
     Mutant(
         "CRDs: those of another project are overwritten",
         f"{_CONTROLLER}/crds/keeper.py",
-        "    return install is Install.ALWAYS and not is_later and not own.has_text_of(found)\n",
-        "    return not is_later and not own.has_text_of(found)\n",
+        "    return install is Install.ALWAYS and not is_kept\n",
+        "    return not is_kept\n",
         "Controller and GPU Operator write the same CRD by turns.",
         (_DEFINITIONS,),
     ),

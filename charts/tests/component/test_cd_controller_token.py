@@ -47,6 +47,12 @@ COMMAND = "runs the command compute-domain-daemon with its variables, and nothin
 NO_PRIVILEGES = "has no privileges, host ports"
 SECRET = {"secretKeyRef": {"name": "nvdra-nvdra-webhook-cert", "key": "tls.key"}}
 
+
+def with_owner(obj: dict[str, Any]) -> None:
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "x", "uid": "gone"}
+    obj["metadata"]["ownerReferences"] = [owner]
+
+
 ATTACKS: Mapping[str, tuple[Change, str]] = {
     "another name": (pod_changes.named(GPU_PLUGIN), NAME),
     "all nodes": (in_pod(nodeSelector={}), NAME),
@@ -61,7 +67,7 @@ ATTACKS: Mapping[str, tuple[Change, str]] = {
         lambda obj: obj["metadata"]["finalizers"].append("a.example.com/b"),
         "has no owners, and no finalizers but",
     ),
-    "an owner": (lambda obj: with_owner(obj), "has no owners, and no finalizers but"),
+    "an owner": (with_owner, "has no owners, and no finalizers but"),
     "finalizers of pods": (in_template(finalizers=["a.example.com/b"]), "has no finalizers"),
     "two containers": (pod_changes.with_container(), "has one container"),
     "affinity": (in_pod(affinity={"nodeAffinity": {}}), NOTHING),
@@ -403,11 +409,6 @@ def not_served(obj: dict[str, Any]) -> None:
     (version,) = obj["spec"]["versions"]
     obj["spec"]["versions"] = [{**version, "name": "v2"}, {**version, "storage": False}]
     obj["spec"]["versions"][1]["served"] = False
-
-
-def with_owner(obj: dict[str, Any]) -> None:
-    owner = {"apiVersion": "v1", "kind": "Pod", "name": "x", "uid": "gone"}
-    obj["metadata"]["ownerReferences"] = [owner]
 
 
 OTHER_DEFINITIONS: Mapping[str, tuple[Change, str]] = {

@@ -54,8 +54,8 @@ def must_write(own: Definition, found: Definition | None, install: Install) -> b
         return False
     if found is None or own.is_later_text_of(found):
         return True
-    is_later = own.is_text_of(found) and found.version > own.version
-    return install is Install.ALWAYS and not is_later and not own.has_text_of(found)
+    is_kept = found.is_later_text_of(own) or own.has_text_of(found)
+    return install is Install.ALWAYS and not is_kept
 
 
 def must_end_conversion(own: Definition, found: Definition, install: Install) -> bool:

@@ -19,7 +19,7 @@ from nvdra_api import names
 from nvdra_api.errors import Reason
 from nvdra_api.ids import DeviceName, DeviceUUID, MigUUID
 from nvdra_cdi import codec, transforms
-from nvdra_cdi.errors import DiscoveryError, MissingCapabilitiesError
+from nvdra_cdi.errors import DiscoveryError
 from nvdra_cdi.model import ContainerEdits, Device, DeviceNode, Spec
 from nvdra_cdi.nvidia import driver_files, generator
 from nvdra_cdi.nvidia.assembly import assemble
@@ -208,7 +208,8 @@ def build_node_spec(
                 edits = _device_edits(gpu, device, options, majors, host)
             except DiscoveryError as error:
                 if previous is None or previous.devices.get(device.uuid) != device.name:
-                    faults.append(_edits_fault(device, error))
+                    text = installation.with_remedy(error)
+                    faults.append(Fault(device.name, text, Reason.DEVICE_NODE_MISSING))
                     continue
                 edits = previous.device_edits[device.name]
             device_edits[device.name], devices[device.uuid] = edits, device.name
@@ -262,12 +263,6 @@ def _missing_uvm_fault(gpu: Gpu, options: Options) -> Fault:
         "there",
         Reason.DEVICE_NODE_MISSING,
     )
-
-
-def _edits_fault(device: GpuOrMig, error: DiscoveryError) -> Fault:
-    is_missing = isinstance(error, MissingCapabilitiesError)
-    text = f"{error}; {installation.CAPABILITIES_REMEDY}" if is_missing else str(error)
-    return Fault(device.name, text, Reason.DEVICE_NODE_MISSING)
 
 
 def _device_edits(

@@ -165,11 +165,15 @@ def capabilities_problem(host: Host) -> str:
     """Why no container can get a MIG device; empty if the node has what that needs."""
     try:
         nvcaps.capabilities_major(RootedFiles(str(host.proc)))
-    except MissingCapabilitiesError as error:
-        return f"{error}; {CAPABILITIES_REMEDY}"
     except DiscoveryError as error:
-        return str(error)
+        return with_remedy(error)
     return ""
+
+
+def with_remedy(error: DiscoveryError) -> str:
+    """What is missing on the node, with what to do where the capabilities of MIG are."""
+    is_of_mig = isinstance(error, MissingCapabilitiesError)
+    return f"{error}; {CAPABILITIES_REMEDY}" if is_of_mig else str(error)
 
 
 def _kernel_module_version(host: Host) -> str:
