@@ -17,6 +17,8 @@ KUBE ?= 1.36
 T ?=
 PEER ?=
 SOAK ?=
+# Of `make component`: all of its files, or these.
+FILES ?=
 # Of `make fuzz`: for all targets together. A soak draws new cases, all others draw the same again.
 SECONDS ?= 60
 SEED ?= 1
@@ -71,8 +73,8 @@ check: .venv/ready ## format, lint, types, layers, unit tests of the Python pack
 component: setup ## components against a real API server and the simulated GPU; the charts' tests
 	@echo "▸ component tests"
 	@lab binaries $(SERVERS)
-	@$(FRUGAL) pytest $(IN_ORDER) $(AT_ONCE) $(SOAK) $(COMPONENT_TESTS)
-	@$(FRUGAL) pytest $(IN_ORDER) $(SOAK) $(OWN_PROCESS)
+	@$(FRUGAL) pytest $(IN_ORDER) $(AT_ONCE) $(SOAK) $(or $(FILES),$(COMPONENT_TESTS))
+	@$(if $(FILES),,$(FRUGAL) pytest $(IN_ORDER) $(SOAK) $(OWN_PROCESS))
 
 .PHONY: fuzz
 fuzz: setup ## generated and mutated bytes for whatever reads those of others, SECONDS=60 together; SEED=, TARGET=name

@@ -15,6 +15,18 @@ HARNESS = ("testing", "conftest.py", "pyproject.toml", "requirements.lock")
 COMPONENTS = ("packages", "charts", "e2e/sim", *HARNESS)
 CLUSTER = (*COMPONENTS, "images", "e2e/cluster", "e2e/tests/conftest.py", "docker-bake.hcl")
 
+CAMPAIGNS = tuple(
+    f"packages/{package}/tests/component/test_crash_campaign.py"
+    for package in (
+        "nvdra-gpu-plugin",
+        "nvdra-cd-plugin",
+        "nvdra-cd-controller",
+        "nvdra-imex-daemon",
+    )
+)
+HISTORIES = "packages/nvdra-gpu-plugin/tests/component/test_random_histories.py"
+_OTHERS = " ".join(f"--deselect={each}" for each in (*CAMPAIGNS, HISTORIES))
+
 
 @dataclass(frozen=True)
 class Part:
@@ -37,6 +49,16 @@ class Part:
 
 def _e2e(*variables: str) -> tuple[str, ...]:
     return ("make", "e2e", *variables)
+
+
+def _group(group: str, about: str, minutes: int) -> Part:
+    return Part(
+        f"e2e-{group}",
+        f"end to end with what takes long: {about}",
+        _e2e(f"GROUPS={group}", "SOAK=--soak"),
+        (*CLUSTER, f"e2e/tests/{group}"),
+        minutes,
+    )
 
 
 def _release(release: str) -> Sequence[Part]:
@@ -93,10 +115,24 @@ PARTS: tuple[Part, ...] = (
     Part("check", "format, lint, types, layers, unit tests", ("make", "check"), (".",), 3),
     Part(
         "component",
-        "whole crash campaigns, 2,000 sequences of events, every profile",
-        ("make", "component", "SOAK=--soak --sequences=2000"),
+        "components with every profile, fault and setting",
+        ("make", "component", f"SOAK=--soak {_OTHERS}"),
         (*COMPONENTS, "e2e/cluster", "e2e/demo", "tests/component"),
-        150,
+        60,
+    ),
+    Part(
+        "campaigns",
+        "each program ended at each of its calls that change something",
+        ("make", "component", f"FILES={' '.join(CAMPAIGNS)}", "SOAK=--soak"),
+        COMPONENTS,
+        60,
+    ),
+    Part(
+        "histories",
+        "2,000 random sequences of events",
+        ("make", "component", f"FILES={HISTORIES}", "SOAK=--soak --sequences=2000"),
+        COMPONENTS,
+        60,
     ),
     Part(
         "mutants",
@@ -119,13 +155,11 @@ PARTS: tuple[Part, ...] = (
         ("packages/nvdra-gpu-plugin", "e2e/sim", *HARNESS),
         10,
     ),
-    Part(
-        "e2e",
-        "end to end with what takes long: a week of a node, rollouts, cert-manager",
-        _e2e("SOAK=--soak"),
-        (*CLUSTER, "e2e"),
-        150,
-    ),
+    _group("gpus", "a week of a node, upgrades", 90),
+    _group("members", "rollouts, random domains", 90),
+    _group("sharing", "drains, churn", 45),
+    _group("installation", "cert-manager", 30),
+    _group("lab", "the life of a lab", 10),
     _rack("members"),
     _rack("domains"),
     *(part for release in RELEASES for part in _release(release)),
