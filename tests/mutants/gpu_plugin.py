@@ -1045,6 +1045,14 @@ MUTANTS: Final = (
         ),
     ),
     Mutant(
+        "release: what was made is forgotten by a prepare after an unprepare that has failed",
+        f"{_PLUGIN}/claims/plan.py",
+        "each.begun().made_instance",
+        "each.made_instance",
+        "The claim is refused, and its MIG device stays on the GPU.",
+        (f"{_UNIT}/claims/test_claim_steps.py",),
+    ),
+    Mutant(
         "release: a process on a GPU that works is overlooked beside a broken GPU",
         f"{_PLUGIN}/claims/gpu_steps.py",
         "        raise min(errors, key=is_of_hardware)",

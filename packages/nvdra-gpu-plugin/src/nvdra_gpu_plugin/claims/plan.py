@@ -176,7 +176,7 @@ def resumed(record: GpuClaimRecord, started: GpuClaimRecord) -> GpuClaimRecord:
         if isinstance(each, MakeMigDevice):
             found[each.step, each.device] = {
                 "keeps_mode": each.keeps_mode,
-                "made_instance": each.made_instance,
+                "made_instance": each.begun().made_instance,
             }
         elif isinstance(each, ShareByTime | SetComputeMode):
             found[each.step, each.gpu] = {"former": each.former}

@@ -23,10 +23,11 @@ from nvdra_testing.node.divisible_node import GPUS, DivisibleNode
 WHOLE = "gpu-0"
 LARGE, SMALL, OTHER = "gpu-0-mig-3g40gb-9-4", "gpu-0-mig-1g10gb-19-0", "gpu-1-mig-3g40gb-9-4"
 UID, NEXT_UID = ClaimUID("uid-1"), "uid-2"
-CREATE, CREATE_COMPUTE, DESTROY, SWITCH = (
+CREATE, CREATE_COMPUTE, DESTROY, DESTROY_COMPUTE, SWITCH = (
     "nvmlDeviceCreateGpuInstanceWithPlacement",
     "nvmlGpuInstanceCreateComputeInstance",
     "nvmlGpuInstanceDestroy",
+    "nvmlComputeInstanceDestroy",
     "nvmlDeviceSetMigMode",
 )
 
@@ -138,6 +139,19 @@ async def test_what_cannot_be_undone_keeps_its_place_and_is_finished_by_the_retr
         assert plugin.steps.left_over == [plugin.prepared[UID]]
         (device,) = plugin.prepared[UID].devices
         assert plugin.index.conflicting_claim(device, ClaimUID("other")) is not None
+        await plugin.prepare(LARGE)
+        assert not plugin.prepared.is_started(UID)
+        assert node.pynvml.changes.count(CREATE) == 1
+        await plugin.unprepare()
+        assert node.is_clean()
+
+
+async def test_a_claim_whose_unprepare_has_failed_is_prepared_again(node: DivisibleNode) -> None:
+    async with node.opened() as plugin:
+        await plugin.prepare(LARGE)
+        node.pynvml.failures[DESTROY_COMPUTE] = [ReturnCode.IN_USE]
+        assert await reason_of(plugin.unprepare()) is Reason.DEVICE_IN_USE
+        assert plugin.prepared.is_started(UID)
         await plugin.prepare(LARGE)
         assert not plugin.prepared.is_started(UID)
         assert node.pynvml.changes.count(CREATE) == 1
