@@ -2,10 +2,9 @@
 """What `make steady` runs, how often, and in which order; from values alone.
 
 Tests that end a process or have been red run ten times, all others twice. A unit is one file in one
-round, because the tests of a file share a server or a cluster; later rounds of end-to-end tests are
-units of a directory. If everything takes longer than the
-hours that there are, each listed test runs three times and the rest is a sample that a kept seed
-draws.
+round, or the directory of tests whose start takes longer than most of them: end-to-end tests, which
+share a cluster, and unit tests. If everything takes longer than the hours that there are, each
+listed test runs three times and the rest is a sample that a kept seed draws.
 """
 
 import random
@@ -93,6 +92,9 @@ def make(
     of_file: dict[str, list[str]] = {}
     for test in tests:
         of_file.setdefault(test.partition("::")[0], []).append(test)
+    of_place: dict[str, list[str]] = {}
+    for path, names in of_file.items():
+        of_place.setdefault(_place(path), []).extend(names)
     fixed: dict[tuple[int, str], list[str]] = {}
     drawn: list[tuple[int, str, list[str]]] = []
     for path, names in sorted(of_file.items()):
@@ -100,8 +102,8 @@ def make(
         others = [each for each in names if each not in listed]
         if path in JUDGES:
             chosen, others = [], [each for each in tests if _directory(each) == _directory(path)]
+        where = _place(path)
         for number in range(1, LISTED_ROUNDS + 1):
-            where = _place(path, number)
             if chosen and number <= LEAST_ROUNDS:
                 fixed.setdefault((number, where), []).extend(chosen)
             elif chosen:
@@ -111,7 +113,8 @@ def make(
     units = dict(fixed)
 
     def cost_s(number: int, where: str, names: Iterable[str]) -> float:
-        return _tests_s(names, durations) + (0 if (number, where) in units else _start_s(where))
+        new = [each for each in names if each not in units.get((number, where), ())]
+        return _tests_s(new, durations) + (0 if (number, where) in units else _start_s(where))
 
     left = seconds - sum(
         _start_s(w) + _tests_s(names, durations) for (_, w), names in fixed.items()
@@ -128,20 +131,20 @@ def make(
         units[number, where] = [*units.get((number, where), ()), *names]
     planned = []
     for (number, where), names in sorted(units.items()):
-        is_whole = len(names) == len(of_file.get(where, ()))
-        took = _start_s(where) + _tests_s(names, durations)
-        planned.append(Unit(where, number, () if is_whole else tuple(sorted(names)), took))
+        included = set(names)
+        ordered = tuple(each for each in of_place[where] if each in included)
+        took = _start_s(where) + _tests_s(ordered, durations)
+        is_whole = len(ordered) == len(of_place[where])
+        planned.append(Unit(where, number, () if is_whole else ordered, took))
     return Plan(tuple(planned), left_out)
 
 
-def _place(path: str, number: int) -> str:
-    """The file whose unit a round of a file belongs to.
-
-    Later rounds run listed tests alone. Those of one directory of end-to-end tests share a cluster,
-    because its start takes longer than most of them.
-    """
-    is_shared = path.startswith(E2E) and number > OTHER_ROUNDS
-    return _directory(path) if is_shared or path in JUDGES else path
+def _place(path: str) -> str:
+    """The file or directory whose units a file belongs to."""
+    if path.startswith(E2E):
+        return _directory(path)
+    before, unit, _ = path.partition("/unit/")
+    return before + unit.rstrip("/")
 
 
 def _directory(path: str) -> str:

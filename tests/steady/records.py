@@ -74,7 +74,7 @@ def current(results: Iterable[UnitResult], files: Mapping[str, str]) -> list[Uni
 
 def file_hash(path: Path) -> str:
     """The hash of a test file, or of all that are in a directory."""
-    files = sorted(path.glob("*.py")) if path.is_dir() else [path]
+    files = sorted(path.rglob("*.py")) if path.is_dir() else [path]
     return hashlib.sha256(b"".join(each.read_bytes() for each in files)).hexdigest()[:16]
 
 

@@ -32,9 +32,8 @@ def test_what_judges_the_tests_of_its_directory_runs_with_them() -> None:
     judge = f"{next(iter(plan.JUDGES))}::test_judge"
     other = f"{plan.E2E}installation/test_other.py::test_other"
     planned = plan.make([A, judge, other], {other}, DURATIONS, seconds=HOUR_S)
-    found = {each.round: each.tests for each in planned.units if judge in each.tests}
-    assert found == dict.fromkeys((1, 2), (other, judge))
-    assert rounds(planned, other) == 2
+    found = {each.round: each.tests for each in planned.units if "installation" in each.path}
+    assert [found[number] for number in (1, 2, 3)] == [(), (), (other,)]
 
 
 def test_rounds_follow_one_another_and_a_file_runs_once_in_each() -> None:
@@ -69,14 +68,23 @@ def test_a_slice_takes_what_ends_in_time_and_goes_on_after_what_is_done() -> Non
     assert plan.next_fitting(left, 1) is None
 
 
-def test_later_rounds_of_end_to_end_tests_share_a_cluster() -> None:
-    tests = [f"e2e/tests/gpus/test_{x}.py::test_{y}" for x in "ab" for y in "mn"]
-    planned = plan.make(tests, set(tests[::2]), dict.fromkeys(tests, 30.0), seconds=HOUR_S * 9)
-    firsts = [each.path for each in planned.units if each.round <= 2]
-    assert firsts == 2 * ["e2e/tests/gpus/test_a.py", "e2e/tests/gpus/test_b.py"]
-    later = [each for each in planned.units if each.round > 2]
-    assert {(each.path, each.tests) for each in later} == {("e2e/tests/gpus", tuple(tests[::2]))}
-    assert len(later) == 8
+def test_tests_whose_start_takes_long_share_it() -> None:
+    tests = [f"e2e/tests/gpus/test_{x}.py::test_{y}" for x in "ab" for y in "nm"]
+    unit = "packages/a/tests/unit/claims/test_a.py::test_m"
+    durations = dict.fromkeys([*tests, unit], 30.0)
+    planned = plan.make([*tests, unit], set(tests[::2]), durations, seconds=HOUR_S * 9)
+    found = {(each.path, each.round): each.tests for each in planned.units}
+    assert found == {
+        **{("e2e/tests/gpus", number): () for number in (1, 2)},
+        **{("e2e/tests/gpus", number): tuple(tests[::2]) for number in range(3, 11)},
+        **{("packages/a/tests/unit", number): () for number in (1, 2)},
+    }
+
+
+def test_of_a_directory_that_is_not_run_as_a_whole_tests_keep_their_order() -> None:
+    tests = [f"e2e/tests/gpus/test_a.py::test_{y}" for y in "nml"]
+    planned = plan.make(tests, set(tests[:2]), dict.fromkeys(tests, 30.0), seconds=HOUR_S)
+    assert planned.units[-1].tests == tuple(tests[:2])
 
 
 def test_the_tests_of_the_lab_run_alone() -> None:
