@@ -28,7 +28,9 @@ CLUSTER_S = 120.0
 E2E = "e2e/tests/"
 ALONE = f"{E2E}lab"
 """These tests look for anything that a lab leaves on the machine."""
-JUDGES = frozenset({f"{E2E}installation/test_used_permissions.py"})
+JUDGES = frozenset(
+    f"{E2E}installation/{each}" for each in ("test_uninstalled.py", "test_used_permissions.py")
+)
 """These say something of all tests of their directory, and run with them."""
 
 
