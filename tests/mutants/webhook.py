@@ -74,6 +74,22 @@ MUTANTS: Final = (
         (f"{_UNIT}/admission/test_decision.py",),
     ),
     Mutant(
+        "webhook: what a container cannot compute on beside MPS is not warned of",
+        f"{_WEBHOOK}/admission/warnings.py",
+        "        yield from _beside_mps(devices, path, kinds, mps)\n",
+        "",
+        "CUDA sees one of two GPUs, and nothing says why.",
+        (f"{_UNIT}/admission/test_decision.py",),
+    ),
+    Mutant(
+        "webhook: GPUs of one MPS control daemon are said to have several",
+        f"{_WEBHOOK}/admission/warnings.py",
+        "index if each.kind == GpuConfig.kind else each.name\n",
+        "each.name\n",
+        "Users are told that CUDA sees one of two GPUs, and it sees both.",
+        (f"{_UNIT}/admission/test_decision.py",),
+    ),
+    Mutant(
         "webhook: a config that a later one overrides is said to fit nothing",
         f"{_WEBHOOK}/admission/warnings.py",
         "    for index in reversed(range(len(configs))):\n",

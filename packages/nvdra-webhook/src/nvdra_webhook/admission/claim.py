@@ -74,14 +74,14 @@ class DeviceRequest(Exact, rename="camel", frozen=True, kw_only=True):
         yield self.name
         yield from (f"{self.name}/{each.name}" for each in self.first_available or ())
 
-    def classes(self) -> Iterator[tuple[str, str]]:
-        """The name of the request, or of each of its alternatives, with the class it asks for."""
+    def named(self) -> Iterator[tuple[str, Exact]]:
+        """What is asked for, with the name of the request, or of the alternative of it."""
         if self.device_class_name:
-            yield self.name, self.device_class_name
+            yield self.name, self
         if self.exactly is not None:
-            yield self.name, self.exactly.device_class_name
+            yield self.name, self.exactly
         for each in self.first_available or ():
-            yield f"{self.name}/{each.name}", each.device_class_name
+            yield f"{self.name}/{each.name}", each
 
 
 class Opaque(Struct, frozen=True):

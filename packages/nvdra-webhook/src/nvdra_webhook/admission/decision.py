@@ -14,13 +14,14 @@ from nvdra_api import decoding, json_text
 from nvdra_api.errors import Reason
 from nvdra_api.gates import FeatureGates
 from nvdra_api.names import RESOURCE_GROUP
-from nvdra_api.v1beta1 import CONFIGS_BY_DRIVER
+from nvdra_api.v1beta1 import CONFIGS_BY_DRIVER, GpuConfig, MigDeviceConfig
 from nvdra_api.validation import Problem
 
 from nvdra_webhook.admission import claim, review, warnings
 from nvdra_webhook.admission.claim import Claim
 from nvdra_webhook.admission.cluster_names import ClusterNames
 from nvdra_webhook.admission.review import Cause, Details, Request, Status, Verdict
+from nvdra_webhook.admission.warnings import ValidConfig
 
 VERSIONS: Final = ("v1", "v1beta2", "v1beta1")
 """Versions of resource.k8s.io whose objects are examined."""
@@ -46,12 +47,14 @@ class _Checked:
         problems: What is wrong; empty if the config is valid.
         sentence: The message of the problems, before and after the field that has them.
         warnings: What may surprise in a valid config: a path below the field, and a text.
+        is_mps: Whether its devices are shared by MPS.
     """
 
     kind: str
     problems: tuple[Problem, ...] = ()
     sentence: tuple[str, str] = ("", "")
     warnings: tuple[tuple[str, str], ...] = ()
+    is_mps: bool = False
 
 
 class Examiner:
@@ -107,7 +110,7 @@ class Examiner:
         texts: list[str] = []
         causes: list[Cause] = []
         wrong_kinds: list[str] = []
-        valid_kinds: dict[int, str] = {}
+        valid: dict[int, ValidConfig] = {}
         told: list[str] = []
         for index, entry in enumerate(devices.config or ()):
             opaque = entry.opaque
@@ -126,9 +129,9 @@ class Examiner:
                 causes += [_cause(where, problem) for problem in checked.problems]
                 wrong_kinds.append(checked.kind)
             else:
-                valid_kinds[index] = checked.kind
+                valid[index] = ValidConfig(checked.kind, checked.is_mps)
             told += [f"{where}{below}: {text}" for below, text in checked.warnings]
-        of_devices = warnings.of_devices(devices, path, valid_kinds, cluster, self._gates)
+        of_devices = warnings.of_devices(devices, path, valid, cluster, self._gates)
         shown = tuple(itertools.islice(itertools.chain(told, of_devices), warnings.MAX_WARNINGS))
         if not texts:
             return Verdict(None, shown)
@@ -158,7 +161,8 @@ class Examiner:
         if found:
             texts = ", and ".join(problem.text for problem in found)
             return _Checked(config.kind, found, ("object at ", f" is invalid: {texts}"))
-        return _Checked(config.kind, warnings=tuple(warnings.of_config(config)))
+        is_mps = isinstance(config, GpuConfig | MigDeviceConfig) and config.mps is not None
+        return _Checked(config.kind, warnings=tuple(warnings.of_config(config)), is_mps=is_mps)
 
 
 def _cause(path: str, problem: Problem) -> Cause:

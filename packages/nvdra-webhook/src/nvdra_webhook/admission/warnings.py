@@ -5,6 +5,7 @@ Source: docs/reference/webhook.md, "Intended differences".
 """
 
 import difflib
+import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Final, NamedTuple
@@ -57,6 +58,18 @@ _ONE_OF_PROFILES: Final = re.compile(_ATTRIBUTE + r"""in\s*\[([^\]]+)\]""")
 _TEXT: Final = re.compile(r"""["']([^"']+)["']""")
 
 
+class ValidConfig(NamedTuple):
+    """A config that prepare accepts.
+
+    Attributes:
+        kind: Its kind.
+        is_mps: Whether its devices are shared by MPS.
+    """
+
+    kind: str
+    is_mps: bool = False
+
+
 def of_config(config: DeviceConfig) -> Iterator[tuple[str, str]]:
     """Yield what is useless in a valid config: the path below the config, and a text."""
     if isinstance(config, GpuConfig | MigDeviceConfig) and config.sharing is not None:
@@ -81,7 +94,7 @@ def of_config(config: DeviceConfig) -> Iterator[tuple[str, str]]:
 def of_devices(
     devices: Devices,
     path: str,
-    kinds: Mapping[int, str],
+    valid: Mapping[int, ValidConfig],
     cluster: ClusterNames,
     gates: FeatureGates,
 ) -> Iterator[str]:
@@ -90,7 +103,7 @@ def of_devices(
     Args:
         devices: What the claim asks for.
         path: Its field in the object.
-        kinds: The kinds of the configs that are valid, by their index.
+        valid: The configs that are valid, by their index.
         cluster: What is known of the cluster.
         gates: The feature gates of the plugins.
     """
@@ -103,8 +116,11 @@ def of_devices(
     if any(entry.requests for _, entry in own):
         yield from _unknown_requests(devices, path, own)
         yield from _overridden(path, own)
-    if kinds:
+    if valid:
+        kinds = {index: config.kind for index, config in valid.items()}
         yield from _misfits(devices, path, kinds)
+        mps = {index for index, config in valid.items() if config.is_mps}
+        yield from _beside_mps(devices, path, kinds, mps)
     for index, request in enumerate(devices.requests or ()):
         for below, asked in request.asked():
             where = f"{path}.requests[{index}]{below}"
@@ -202,11 +218,7 @@ def _misfits(devices: Devices, path: str, kinds: Mapping[int, str]) -> Iterator[
     What prepare would do with them: `nvdra_runtime.claims.opaque_configs`.
     """
     configs = devices.config or ()
-    asked = [
-        _Asked(name, device_class, _KIND_BY_CLASS.get(device_class, ""))
-        for request in devices.requests or ()
-        for name, device_class in request.classes()
-    ]
+    asked = _asked(devices)
     if all(each.kind == kind for each in asked for kind in kinds.values()):
         return  # the usual claim
     used, refused = set[int](), dict[int, _Asked]()
@@ -234,6 +246,46 @@ def _misfits(devices: Devices, path: str, kinds: Mapping[int, str]) -> Iterator[
         )
 
 
+def _beside_mps(
+    devices: Devices, path: str, kinds: Mapping[int, str], mps: Set[int]
+) -> Iterator[str]:
+    """Yield two requests of which a container that uses both computes on one alone.
+
+    A client of an MPS control daemon has the devices of this daemon. GPUs have one for each config,
+    a MIG device has its own: `nvdra_gpu_plugin.mps.daemon_plan`.
+    """
+    daemons: dict[str, set[int | str | None]] = {}
+    for each in _asked(devices):
+        if each.is_monitor or each.kind not in (GpuConfig.kind, MigDeviceConfig.kind):
+            continue
+        index = _deciding_config(each, devices.config or (), kinds)
+        daemon: int | str | None = None
+        if index in mps:
+            daemon = index if each.kind == GpuConfig.kind else each.name
+        daemons.setdefault(each.name.partition("/")[0], set()).add(daemon)
+    for shared, other in itertools.permutations(daemons, 2):
+        if daemons[shared] != {None} and len(daemons[shared] | daemons[other]) > 1:
+            yield (
+                f"{path}.requests: CUDA in a container that uses both {_shown(shared)}, which MPS "
+                f"shares, and {_shown(other)} sees the devices of one at most; let each container "
+                "name one of them (resources.claims[].request)"
+            )
+            return
+
+
+def _asked(devices: Devices) -> Sequence["_Asked"]:
+    return [
+        _Asked(
+            name,
+            exact.device_class_name,
+            _KIND_BY_CLASS.get(exact.device_class_name, ""),
+            bool(exact.admin_access),
+        )
+        for request in devices.requests or ()
+        for name, exact in request.named()
+    ]
+
+
 class _Asked(NamedTuple):
     """What a request, or an alternative of one, asks for.
 
@@ -241,11 +293,13 @@ class _Asked(NamedTuple):
         name: The name by which configs refer to it.
         device_class: Its class.
         kind: The kind of config for devices of this class; empty if that is not known.
+        is_monitor: Whether it has admin access.
     """
 
     name: str
     device_class: str
     kind: str
+    is_monitor: bool
 
 
 def _deciding_config(

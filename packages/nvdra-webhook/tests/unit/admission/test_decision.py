@@ -221,6 +221,49 @@ def test_a_config_of_another_kind_than_the_devices_of_its_requests_is_told(
     assert list(verdict.warnings) == wanted
 
 
+SECOND_GPU, SECOND_MIG = class_request("h", "gpu.nvidia.com"), class_request("n", "mig.nvidia.com")
+MONITOR = {
+    "name": "a",
+    "exactly": {"deviceClassName": "gpu.nvidia.com", "adminAccess": True, "allocationMode": "All"},
+}
+MPS_GPU = f'{{{HEAD},"sharing":{{"strategy":"MPS"}}}}'
+MPS_MIG = MPS_GPU.replace("GpuConfig", "MigDeviceConfig")
+
+
+@pytest.mark.parametrize(
+    ("requests", "configs", "pair"),
+    [
+        ([GPU, SECOND_GPU], [(MPS_GPU, ["h"])], ("h", "g")),
+        ([GPU, SECOND_GPU], [(MPS_GPU, ["g", "h"])], None),
+        ([GPU, SECOND_GPU], [(MPS_GPU, None)], None),
+        ([GPU, SECOND_GPU], [(MPS_GPU, ["g"]), (MPS_GPU, ["h"])], ("g", "h")),
+        ([GPU, SECOND_GPU], [(GOOD, ["g"])], None),
+        ([GPU, MIG], [(MPS_GPU, None)], ("g", "m")),
+        ([MIG, SECOND_MIG], [(MPS_MIG, ["m", "n"])], ("m", "n")),
+        ([MIG], [(MPS_MIG, ["m"])], None),
+        ([EITHER], [(MPS_MIG, ["e/mig"])], None),
+        ([EITHER, GPU], [(MPS_MIG, ["e/mig"])], ("e", "g")),
+        ([GPU, CHANNEL], [(MPS_GPU, ["g"])], None),
+        ([GPU, MONITOR], [(MPS_GPU, ["g"])], None),
+        ([GPU, class_request("x", "a-class-of-ours")], [(MPS_GPU, ["g"])], None),
+    ],
+)
+def test_two_requests_that_one_container_cannot_compute_on_are_warned_of(
+    requests: list[dict[str, Any]],
+    configs: list[tuple[str, list[str] | None]],
+    pair: tuple[str, str] | None,
+) -> None:
+    entries = [reviews.entry(config, requests=named or ()) for config, named in configs]
+    verdict = decide(reviews.claim_text(entries, requests=requests))
+    assert verdict.is_allowed
+    wanted = pair and (
+        f'spec.devices.requests: CUDA in a container that uses both "{pair[0]}", which MPS shares, '
+        f'and "{pair[1]}" sees the devices of one at most; let each container name one of them '
+        "(resources.claims[].request)"
+    )
+    assert verdict.warnings == ((wanted,) if wanted else ())
+
+
 @pytest.mark.parametrize("covered", [("m",), ()])
 def test_a_config_of_another_kind_that_a_later_one_overrides_is_none_of_these(
     covered: tuple[str, ...],
