@@ -923,6 +923,19 @@ MUTANTS: Final = (
         (f"{_UNIT}/devices/test_gpu_numbers.py",),
     ),
     Mutant(
+        "health: the kubelet is told of GPUs by their minor numbers",
+        f"{_PLUGIN}/health/health_report.py",
+        "            for name in device_names(gpu)\n",
+        "            for name in device_names(\n"
+        '                __import__("dataclasses").replace(gpu, other_number=None)\n'
+        "            )\n",
+        "After a reboot a pod's status says Unhealthy of a GPU that another pod has.",
+        component=(
+            f"{_COMPONENT}/test_health_report.py::test_after_minor_numbers_were_swapped_"
+            "the_kubelet_is_told_of_the_gpu_that_a_pod_has",
+        ),
+    ),
+    Mutant(
         "names: two GPUs have one name",
         f"{_PLUGIN}/devices/gpu_numbers.py",
         "            if found in others:",

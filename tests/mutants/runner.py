@@ -17,8 +17,11 @@ from tests.mutants import scratch_tree
 from tests.mutants.mutant import Mutant
 from tests.mutants.scratch_tree import ScratchTree
 
-TIMEOUT_S = 180.0
-"""For the tests of one mutant; a fault that makes them hang is noticed by that."""
+UNIT_TIMEOUT_S = 180.0
+"""For the unit tests of one mutant; a fault that makes them hang is noticed by that."""
+COMPONENT_TIMEOUT_S = 900.0
+"""For its component tests. pytest ends each after 300 s, with its start: a shorter limit would take
+a test that is slow on a busy machine for one that has noticed the fault."""
 
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
 
@@ -94,8 +97,9 @@ def unmutated(tests: tuple[str, ...]) -> str:
 def _judged(tree: ScratchTree, mutant: Mutant, *, has_component: bool) -> Result:
     if mutant.explained:
         return Result(mutant, Outcome.EXPLAINED, mutant.explained)
-    groups = [mutant.unit] if mutant.unit else []
-    groups += [(test,) for test in mutant.component] if has_component else []
+    groups = [(mutant.unit, UNIT_TIMEOUT_S)] if mutant.unit else []
+    if has_component:
+        groups += [((test,), COMPONENT_TIMEOUT_S) for test in mutant.component]
     if not groups:
         return Result(mutant, Outcome.NOT_RUN, "its tests are component tests")
     try:
@@ -105,19 +109,21 @@ def _judged(tree: ScratchTree, mutant: Mutant, *, has_component: bool) -> Result
     result = Result(mutant, Outcome.BROKEN)
     seconds = 0.0
     with tree.changed(mutant.file, text):
-        for tests in groups:
-            result = _run_group(tree, mutant, tests)
+        for tests, timeout_s in groups:
+            result = _run_group(tree, mutant, tests, timeout_s)
             seconds += result.seconds
             if result.is_wrong:
                 break
     return replace(result, seconds=seconds)
 
 
-def _run_group(tree: ScratchTree, mutant: Mutant, tests: tuple[str, ...]) -> Result:
+def _run_group(
+    tree: ScratchTree, mutant: Mutant, tests: tuple[str, ...], timeout_s: float
+) -> Result:
     """Run tests of which one must fail."""
     started = time.monotonic()
     try:
-        done = tree.run_tests(tests, TIMEOUT_S)
+        done = tree.run_tests(tests, timeout_s)
     except subprocess.TimeoutExpired:
         return Result(mutant, Outcome.TIMED_OUT, tests[0], time.monotonic() - started)
     seconds = time.monotonic() - started
