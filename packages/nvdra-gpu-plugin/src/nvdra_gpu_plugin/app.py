@@ -36,6 +36,8 @@ from nvdra_gpu_plugin.cdi.foreign_specs import ForeignSpecs
 from nvdra_gpu_plugin.cdi.metadata_files import MetadataFiles
 from nvdra_gpu_plugin.cdi.spec_files import SpecFiles
 from nvdra_gpu_plugin.claims import claim_metadata, node_specs
+from nvdra_gpu_plugin.claims.changes.earlier import EarlierChanges
+from nvdra_gpu_plugin.claims.changes.registry import ChangeKinds
 from nvdra_gpu_plugin.claims.claim_metadata import ClaimMetadata
 from nvdra_gpu_plugin.claims.claim_steps import ClaimSteps
 from nvdra_gpu_plugin.claims.foreign_claims import ForeignClaims
@@ -216,15 +218,15 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
             removals,
             telemetry,
         )
-        gpu_steps = GpuSteps(
+        gpu_changes = GpuChanges(monitor)
+        kinds = ChangeKinds(
             context.host,
-            GpuChanges(monitor),
+            gpu_changes,
             mode_refusals,
-            prepared_claims,
-            claim_index,
-            telemetry,
+            EarlierChanges(claim_index, prepared_claims.boot_id),
             keeps_mig_mode=settings.keep_mig_mode,
         )
+        gpu_steps = GpuSteps(kinds, gpu_changes, prepared_claims.boot_id, telemetry)
         steps = ClaimSteps(
             gpus,
             gpu_steps,

@@ -24,6 +24,8 @@ from nvdra_gpu_plugin.cdi.metadata_files import MetadataFiles
 from nvdra_gpu_plugin.cdi.node_spec import NodeSpec
 from nvdra_gpu_plugin.cdi.spec_files import SpecFiles
 from nvdra_gpu_plugin.claims import claim_metadata
+from nvdra_gpu_plugin.claims.changes.earlier import EarlierChanges
+from nvdra_gpu_plugin.claims.changes.registry import ChangeKinds
 from nvdra_gpu_plugin.claims.claim_metadata import ClaimMetadata
 from nvdra_gpu_plugin.claims.claim_steps import ClaimSteps
 from nvdra_gpu_plugin.claims.foreign_claims import ForeignClaims
@@ -202,15 +204,15 @@ class Plugin:
         daemons = MpsDaemons(nobody, settings, node.root, Host(), gpus, files, files, telemetry)
         events: Any = self  # `emit` and `emit_for_claim` are all that is needed
         self.mode_refusals = ModeRefusals(NODE, events)
-        gpu_steps = GpuSteps(
+        gpu_changes = GpuChanges(self.monitor)
+        kinds = ChangeKinds(
             Host(),
-            GpuChanges(self.monitor),
+            gpu_changes,
             self.mode_refusals,
-            self.prepared,
-            self.index,
-            telemetry,
+            EarlierChanges(self.index, self.prepared.boot_id),
             keeps_mig_mode=keeps_mig_mode,
         )
+        gpu_steps = GpuSteps(kinds, gpu_changes, self.prepared.boot_id, telemetry)
         self.steps = ClaimSteps(
             gpus, gpu_steps, specs, metadata, files, self.prepared, daemons, telemetry
         )

@@ -28,7 +28,7 @@ from nvdra_gpu_plugin.claims import metadata_plan, plan
 from nvdra_gpu_plugin.claims.claim_metadata import ClaimMetadata
 from nvdra_gpu_plugin.claims.gpu_steps import GpuSteps, is_of_hardware
 from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord
-from nvdra_gpu_plugin.devices.steps import LeaveMigMode, MakeMigDevice, Step
+from nvdra_gpu_plugin.devices.steps import MakeMigDevice, Step
 from nvdra_gpu_plugin.driver import installation
 from nvdra_gpu_plugin.hardware.mig_changes import UnnamedUseError
 from nvdra_gpu_plugin.hardware.node_gpus import NodeGpus
@@ -206,7 +206,7 @@ class ClaimSteps:
         if not gone:
             return
         try:
-            await self._gpu_steps.check_free(gone)
+            await self._gpu_steps.check_free(former, gone)
             await self._prepared_claims.add(former.ref, former)
         except DriverError as error:
             LOG.v(
@@ -255,7 +255,7 @@ class ClaimSteps:
             DriverError: A step cannot be undone. The record stays `started`.
         """
         with self._under_way(record.uid):
-            left: tuple[LeaveMigMode, ...] = ()
+            left: tuple[Step, ...] = ()
             if record.steps:
                 await self._stop(record)
                 left = await self._gpu_steps.undo(record)
@@ -286,7 +286,7 @@ class ClaimSteps:
         with self._under_way(record.uid):
             await self._stop(record)
             problem = "NVML is released"
-            modes: tuple[LeaveMigMode, ...] = ()
+            modes: tuple[Step, ...] = ()
             if may_use_gpus:
                 try:
                     modes = await self._gpu_steps.undo(record)
@@ -309,7 +309,7 @@ class ClaimSteps:
                 await self._keep_modes(record, modes)
         return not (problem or modes)
 
-    async def _keep_modes(self, record: GpuClaimRecord, modes: tuple[LeaveMigMode, ...]) -> None:
+    async def _keep_modes(self, record: GpuClaimRecord, modes: tuple[Step, ...]) -> None:
         """Keep a tombstone of a claim that has left GPUs in MIG mode. It holds none of them."""
         left = record.undone_but(modes)
         if left != record:

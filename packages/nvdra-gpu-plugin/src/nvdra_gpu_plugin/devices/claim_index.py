@@ -12,7 +12,6 @@ from nvdra_api.ids import ClaimUID, GpuUUID, PodUID
 from nvdra_gpu_plugin.devices import device_names, device_use
 from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord, GpuDeviceRecord
 from nvdra_gpu_plugin.devices.inventory import MadePlaces
-from nvdra_gpu_plugin.devices.steps import ShareByTime
 
 K = TypeVar("K", bound=Hashable)
 
@@ -27,7 +26,7 @@ class GpuClaimIndex(Mapping[ClaimUID, GpuClaimRecord]):
         self._whole: _Index[str] = {}  # by each of a device's names, see `DeviceUse`
         self._parts: _Index[str] = {}
         self._shares: _Index[str] = {}
-        self._by_time: _Index[GpuUUID] = {}
+        self._changed: _Index[GpuUUID] = {}
         self._by_pod: _Index[PodUID] = {}
         self._made: dict[GpuUUID, MadePlaces] = {}
         for record in records:
@@ -48,8 +47,8 @@ class GpuClaimIndex(Mapping[ClaimUID, GpuClaimRecord]):
         self._records[record.uid] = record
         for index, name in self._entries(record):
             index.setdefault(name, {})[record.uid] = record
-        for gpu in _shared_by_time(record):
-            self._by_time.setdefault(gpu, {})[record.uid] = record
+        for gpu in _changed_gpus(record):
+            self._changed.setdefault(gpu, {})[record.uid] = record
         for pod in record.pods:
             self._by_pod.setdefault(pod, {})[record.uid] = record
         self._set_made(former, record)
@@ -63,7 +62,7 @@ class GpuClaimIndex(Mapping[ClaimUID, GpuClaimRecord]):
         for gpu in {step.gpu for record in changed if record is not None for step in record.made}:
             self._made[gpu] = frozenset(
                 (step.profile_id, step.start)
-                for record in self._records.values()
+                for record in self.changing(gpu)
                 for step in record.made
                 if step.gpu == gpu
             )
@@ -79,8 +78,8 @@ class GpuClaimIndex(Mapping[ClaimUID, GpuClaimRecord]):
         if record is not None:
             for index, name in self._entries(record):
                 _drop(index, name, uid)
-            for gpu in _shared_by_time(record):
-                _drop(self._by_time, gpu, uid)
+            for gpu in _changed_gpus(record):
+                _drop(self._changed, gpu, uid)
             for pod in set(record.pods):
                 _drop(self._by_pod, pod, uid)
         return record
@@ -122,9 +121,9 @@ class GpuClaimIndex(Mapping[ClaimUID, GpuClaimRecord]):
                     return record
         return None
 
-    def claims_by_time(self, gpu: GpuUUID) -> Iterator[GpuClaimRecord]:
-        """The claims whose processes take turns on the GPU, by a step of theirs."""
-        yield from self._by_time.get(gpu, {}).values()
+    def changing(self, gpu: GpuUUID) -> Iterator[GpuClaimRecord]:
+        """The claims of which a step changes the GPU."""
+        yield from self._changed.get(gpu, {}).values()
 
     def users_of(
         self, gpus: Container[GpuUUID]
@@ -158,8 +157,8 @@ class GpuClaimIndex(Mapping[ClaimUID, GpuClaimRecord]):
             yield from self._by_pod.get(pod, {}).values()
 
 
-def _shared_by_time(record: GpuClaimRecord) -> set[GpuUUID]:
-    return {step.gpu for step in record.steps if isinstance(step, ShareByTime)}
+def _changed_gpus(record: GpuClaimRecord) -> set[GpuUUID]:
+    return {step.gpu for step in record.steps}
 
 
 def _drop(index: _Index[K], key: K, uid: ClaimUID) -> None:

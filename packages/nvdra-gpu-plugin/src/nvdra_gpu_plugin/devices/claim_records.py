@@ -185,7 +185,7 @@ class GpuClaimRecord(PreparedClaimRecord):
         pci = next(device.pci for device in self.devices if device.device == step.device)
         return LeaveMigMode(gpu=step.gpu, device=step.device, pci=pci)
 
-    def undone_but(self, modes: tuple[LeaveMigMode, ...]) -> "GpuClaimRecord":
+    def undone_but(self, modes: tuple[Step, ...]) -> "GpuClaimRecord":
         """The record of the claim, which has ended, when only these are left to undo."""
         ended = {"is_released": True, "devices": (), "steps": modes, "metadata": None}
         return self.model_copy(update=ended)

@@ -6,7 +6,7 @@ All of them block: they run on the thread of the GPU, while its lock is held.
 Source: docs/reference/gpu-prepare.md, "Dynamic MIG".
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -16,12 +16,7 @@ from nvdra_runtime.node.nvml import DeviceHandle, Nvml, NvmlError, ReturnCode
 from nvdra_runtime.node.nvml_mig_changes import GpuInstance
 from nvdra_runtime.telemetry import logs
 
-from nvdra_gpu_plugin.devices.steps import (
-    DisableMigMode,
-    LeaveMigMode,
-    MadeInstance,
-    MakeMigDevice,
-)
+from nvdra_gpu_plugin.devices.steps import MadeInstance, MakeMigDevice
 
 LOG = logs.logger(__name__)
 
@@ -30,6 +25,10 @@ _HOPPER: Final = 9
 
 _PROFILES: Final = range(32)
 """NVML's indices of profiles: 18 at present, of which a GPU has a few."""
+
+
+SwitchMode = Callable[[Nvml, DeviceHandle, str], None]
+"""Switches MIG mode for a device, whose name is for errors."""
 
 
 class UnnamedUseError(RetryableError):
@@ -56,7 +55,7 @@ def check_free(nvml: Nvml, gpu: DeviceHandle, step: MakeMigDevice) -> bool:
     return True
 
 
-def enable_mig_mode(nvml: Nvml, gpu: DeviceHandle, step: MakeMigDevice) -> None:
+def enable_mig_mode(nvml: Nvml, gpu: DeviceHandle, device: str) -> None:
     """Switch MIG mode on, unless it is.
 
     Raises:
@@ -65,7 +64,7 @@ def enable_mig_mode(nvml: Nvml, gpu: DeviceHandle, step: MakeMigDevice) -> None:
         NvmlError: Anything else.
     """
     if not nvml.is_mig_enabled(gpu):
-        _switch_mig_mode(nvml, gpu, step.device, enabled=True)
+        _switch_mig_mode(nvml, gpu, device, enabled=True)
 
 
 def make_instance(nvml: Nvml, gpu: DeviceHandle, step: MakeMigDevice) -> int:
@@ -163,7 +162,7 @@ def destroy(nvml: Nvml, gpu: DeviceHandle, step: MakeMigDevice) -> None:
             raise
 
 
-def leave_mig_mode(nvml: Nvml, gpu: DeviceHandle, step: MakeMigDevice | LeaveMigMode) -> None:
+def leave_mig_mode(nvml: Nvml, gpu: DeviceHandle, device: str) -> None:
     """Switch MIG mode off, unless an instance is there, or the GPU needs a reset for it.
 
     Raises:
@@ -174,7 +173,7 @@ def leave_mig_mode(nvml: Nvml, gpu: DeviceHandle, step: MakeMigDevice | LeaveMig
     if not nvml.is_mig_enabled(gpu) or nvml.architecture(gpu) < _HOPPER:
         return
     if next(_instances(nvml, gpu), None) is None:
-        _switch_mig_mode(nvml, gpu, step.device, enabled=False)
+        _switch_mig_mode(nvml, gpu, device, enabled=False)
 
 
 def is_mig_mode_off(nvml: Nvml, gpu: DeviceHandle) -> bool:
@@ -186,7 +185,7 @@ def is_mig_mode_off(nvml: Nvml, gpu: DeviceHandle) -> bool:
     return not nvml.is_mig_enabled(gpu)
 
 
-def disable_mig_mode(nvml: Nvml, gpu: DeviceHandle, step: DisableMigMode) -> None:
+def disable_mig_mode(nvml: Nvml, gpu: DeviceHandle, device: str) -> None:
     """Switch MIG mode off, unless it is.
 
     Raises:
@@ -200,13 +199,13 @@ def disable_mig_mode(nvml: Nvml, gpu: DeviceHandle, step: DisableMigMode) -> Non
     if left is not None:
         raise PermanentError(
             Reason.UNKNOWN_DEVICE,
-            f"{step.device} ({step.gpu}) is divided: it has MIG GPU instance {left.id}, which no "
+            f"{device} ({gpu.uuid}) is divided: it has MIG GPU instance {left.id}, which no "
             "claim has made, and cannot be handed out whole",
             "destroy it (nvidia-smi mig -dci, then -dgi), or delete the pod so that it is "
             "scheduled anew",
-            device=step.device,
+            device=device,
         )
-    _switch_mig_mode(nvml, gpu, step.device, enabled=False)
+    _switch_mig_mode(nvml, gpu, device, enabled=False)
 
 
 def _switch_mig_mode(nvml: Nvml, gpu: DeviceHandle, device: str, *, enabled: bool) -> None:

@@ -173,9 +173,9 @@ def test_a_share_that_was_recovered_without_its_gpu_excludes_by_name() -> None:
 def test_the_index_forgets_a_share_with_its_claim() -> None:
     index = GpuClaimIndex([sharing(1, config=time_slicing("Long"))])
     gpu = INVENTORY.gpus[0].uuid
-    assert [each.name for each in index.claims_by_time(gpu)] == ["claim-1"]
+    assert [each.name for each in index.changing(gpu)] == ["claim-1"]
     index.remove(sharing(1).uid)
-    assert list(index.claims_by_time(gpu)) == []
+    assert list(index.changing(gpu)) == []
     plan.check_free(whole(2), index, {})
 
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import pytest
 from nvdra_api.errors import DriverError, Reason
 from nvdra_api.ids import DeviceName, GpuUUID, MigUUID
-from nvdra_gpu_plugin.devices.steps import DisableMigMode, MadeInstance, MakeMigDevice
+from nvdra_gpu_plugin.devices.steps import MadeInstance, MakeMigDevice
 from nvdra_gpu_plugin.hardware import mig_changes
 from nvdra_runtime.node.nvml import Nvml, NvmlError, ReturnCode
 from nvdra_testing.hardware import divisible_gpus
@@ -38,7 +38,7 @@ SMALL = LARGE.model_copy(
         "size": 1,
     }
 )
-OFF = DisableMigMode(gpu=GpuUUID("GPU-0"), device=DeviceName("gpu-0"))
+OFF = DeviceName("gpu-0")
 
 
 class Bench(NamedTuple):
@@ -48,7 +48,7 @@ class Bench(NamedTuple):
     kept: dict[str, MakeMigDevice]
 
     def make(self, step: MakeMigDevice) -> MakeMigDevice:
-        mig_changes.enable_mig_mode(self.nvml, self.gpu.handle, step)
+        mig_changes.enable_mig_mode(self.nvml, self.gpu.handle, step.device)
         instance = mig_changes.make_instance(self.nvml, self.gpu.handle, self.record(step))
         part = self.kept[step.device] = step.model_copy(update={"made_instance": instance})
         made = mig_changes.make_device(self.nvml, self.gpu.handle, part)
@@ -60,7 +60,7 @@ class Bench(NamedTuple):
 
     def destroy(self, step: MakeMigDevice) -> None:
         mig_changes.destroy(self.nvml, self.gpu.handle, step)
-        mig_changes.leave_mig_mode(self.nvml, self.gpu.handle, step)
+        mig_changes.leave_mig_mode(self.nvml, self.gpu.handle, step.device)
 
     def exists(self, step: MakeMigDevice) -> bool:
         return mig_changes.exists(self.nvml, self.gpu.handle, step)

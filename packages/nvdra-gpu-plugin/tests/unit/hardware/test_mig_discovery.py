@@ -43,7 +43,7 @@ def test_everything_that_is_listed_can_be_made_and_destroyed(
     handle = nvml.handle_by_index(0)
     for partition in gpu.partitions:
         step = device_identity.make_mig_device(partition)
-        mig_changes.enable_mig_mode(nvml, handle, step)
+        mig_changes.enable_mig_mode(nvml, handle, step.device)
         instance = mig_changes.make_instance(nvml, handle, step)
         part = step.model_copy(update={"made_instance": instance})
         made = part.model_copy(update={"made": mig_changes.make_device(nvml, handle, part)})

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kinds of changes."""
+
+from typing import Any, Final
+
+from nvdra_runtime.node.host import Host
+
+from nvdra_gpu_plugin.claims.changes.compute_mode import ComputeModeKind
+from nvdra_gpu_plugin.claims.changes.earlier import EarlierChanges
+from nvdra_gpu_plugin.claims.changes.kind import ChangeKind
+from nvdra_gpu_plugin.claims.changes.mig_device import MigDeviceKind
+from nvdra_gpu_plugin.claims.changes.mig_mode import LeftMigModeKind, MigModeOffKind, ModeSwitch
+from nvdra_gpu_plugin.claims.changes.mps_daemon import MpsDaemonKind
+from nvdra_gpu_plugin.claims.changes.time_slice import TimeSliceKind
+from nvdra_gpu_plugin.devices.steps import (
+    DisableMigMode,
+    LeaveMigMode,
+    MakeMigDevice,
+    SetComputeMode,
+    ShareByMps,
+    ShareByTime,
+    Step,
+)
+from nvdra_gpu_plugin.hardware.gpu_changes import GpuChanges
+from nvdra_gpu_plugin.hardware.mode_refusals import ModeRefusals
+
+
+class ChangeKinds:
+    """The kind of each change."""
+
+    def __init__(
+        self,
+        host: Host,
+        gpus: GpuChanges,
+        refusals: ModeRefusals,
+        earlier: EarlierChanges,
+        *,
+        keeps_mig_mode: bool,
+    ) -> None:
+        """Create them without any effect.
+
+        Args:
+            host: The node's files.
+            gpus: Changes GPUs.
+            refusals: Takes note of GPUs whose MIG mode cannot be switched.
+            earlier: What claims have changed.
+            keeps_mig_mode: Whether a GPU that was switched to MIG mode stays in it without claims.
+        """
+        switch = ModeSwitch(gpus, refusals)
+        self._kinds: Final[dict[type[Any], ChangeKind[Any]]] = {
+            MakeMigDevice: MigDeviceKind(gpus, switch, earlier, keeps_mode=keeps_mig_mode),
+            DisableMigMode: MigModeOffKind(gpus, switch),
+            LeaveMigMode: LeftMigModeKind(switch),
+            ShareByTime: TimeSliceKind(gpus, earlier, host),
+            SetComputeMode: ComputeModeKind(gpus),
+            ShareByMps: MpsDaemonKind(),
+        }
+
+    def of(self, change: Step) -> ChangeKind[Any]:
+        """The kind that carries out a change."""
+        return self._kinds[type(change)]
