@@ -470,9 +470,9 @@ MUTANTS: Final = (
     ),
     Mutant(
         "metadata: an attempt that is rolled back leaves it",
-        f"{_PLUGIN}/claims/claim_steps.py",
-        "            await self._metadata.try_remove(record)\n",
-        "",
+        "packages/nvdra-api/src/nvdra_runtime/claims/engine.py",
+        "                await stack.enter_async_context(files.being_removed(record))\n",
+        "                pass\n",
         "Files of claims that are not prepared pile up.",
         (f"{_UNIT}/claims/test_claim_metadata.py",),
     ),
@@ -518,9 +518,9 @@ MUTANTS: Final = (
     ),
     Mutant(
         "MPS: another attempt is another run of the daemon",
-        f"{_PLUGIN}/claims/plan.py",
-        'found[each.step, each.devices] = {"run": each.run}',
-        "found[each.step, each.devices] = {}",
+        f"{_PLUGIN}/devices/steps.py",
+        'frozenset({"run", "directory"})',
+        'frozenset({"directory"})',
         "Each attempt of the kubelet starts anew, and a slow image never gets ready.",
         (f"{_UNIT}/mps/test_daemon_plan.py",),
     ),
@@ -558,7 +558,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "MIG: a device that is gone was destroyed, whatever happened to its GPU",
-        f"{_PLUGIN}/claims/step_recovery.py",
+        f"{_PLUGIN}/claims/recovery.py",
         "MIG manager), or the GPU was reset or its driver loaded again; it is made again if ",
         "MIG manager); it is made again if ",
         "After a reset an administrator looks for a program that has destroyed nothing.",
@@ -578,8 +578,8 @@ MUTANTS: Final = (
     Mutant(
         "NVML released: an unprepare changes the GPUs",
         f"{_PLUGIN}/claims/preparer.py",
-        "is_undone = await self._steps.release(record, may_use_gpus=may_use_gpus)",
-        "is_undone = await self._steps.release(record, may_use_gpus=True)",
+        "self._engine.release(current, may_use_devices=may_use_gpus)",
+        "self._engine.release(current, may_use_devices=True)",
         "A MIG device is destroyed while an administrator resets its GPU.",
         (f"{_UNIT}/claims/test_claim_steps.py",),
     ),
@@ -691,8 +691,8 @@ MUTANTS: Final = (
     ),
     Mutant(
         "MPS: a driver for one user gets claims of several",
-        f"{_PLUGIN}/claims/claim_steps.py",
-        "        await self._daemons.check_driver(record)\n",
+        f"{_PLUGIN}/claims/changes/mps_daemon.py",
+        "        await self._daemons.check_driver(claim, change)\n",
         "",
         "A daemon fails again and again, and no message names the driver.",
         component=(
@@ -809,8 +809,8 @@ MUTANTS: Final = (
     ),
     Mutant(
         "MPS: an unprepare does not end the daemon",
-        f"{_PLUGIN}/claims/claim_steps.py",
-        "        await self._daemons.stop(record)\n",
+        f"{_PLUGIN}/claims/changes/mps_daemon.py",
+        "        await self._daemons.stop(claim)\n",
         "",
         "The GPU is handed out while a daemon runs on it.",
         component=(
@@ -1028,7 +1028,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "release: a GPU that does not work keeps its claim",
-        f"{_PLUGIN}/claims/gpu_steps.py",
+        "packages/nvdra-api/src/nvdra_runtime/claims/changes.py",
         "    return error.reason in _OF_HARDWARE",
         "    return False",
         "Pods on a lost GPU are Terminating until the node is booted.",
@@ -1050,8 +1050,8 @@ MUTANTS: Final = (
     Mutant(
         "release: an unprepare waits until an MPS daemon is not ready",
         f"{_PLUGIN}/claims/preparer.py",
-        "self._waits.wait_until(starting.claim,",
-        "DeviceWaitQueue(self._waits.wait_removed).wait_until(starting.claim,",
+        "self._waits.wait_until(ref,",
+        "DeviceWaitQueue(self._waits.wait_removed).wait_until(ref,",
         "Pods whose MPS daemon does not start are Terminating for 40 s.",
         component=(
             f"{_COMPONENT}/test_mps.py::test_an_unprepare_does_not_wait_until_a_daemon_is_not_ready",
@@ -1059,15 +1059,15 @@ MUTANTS: Final = (
     ),
     Mutant(
         "release: what was made is forgotten by a prepare after an unprepare that has failed",
-        f"{_PLUGIN}/claims/plan.py",
-        "each.begun().made_instance",
-        "each.made_instance",
+        f"{_PLUGIN}/devices/steps.py",
+        'frozenset({"keeps_mode", "made_instance", "made"})',
+        'frozenset({"keeps_mode", "made_instance"})',
         "The claim is refused, and its MIG device stays on the GPU.",
         (f"{_UNIT}/claims/test_claim_steps.py",),
     ),
     Mutant(
         "release: a process on a GPU that works is overlooked beside a broken GPU",
-        f"{_PLUGIN}/claims/gpu_steps.py",
+        "packages/nvdra-api/src/nvdra_runtime/claims/places.py",
         "        raise min(errors, key=is_of_hardware)",
         "        raise errors[0]",
         "A claim ends while a process of its pod still computes.",
@@ -1086,7 +1086,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "release: a monitor keeps a claim",
-        f"{_PLUGIN}/claims/claim_steps.py",
+        "packages/nvdra-api/src/nvdra_runtime/claims/engine.py",
         "        return now - self._used_since.setdefault(uid, now) > _UNNAMED_USE_S",
         "        return False and bool(now)",
         "Beside DCGM a pod with a MIG device may never end.",
@@ -1159,15 +1159,15 @@ MUTANTS: Final = (
     ),
     Mutant(
         "MIG mode: what a program keeps on holds the place of the claim that has ended",
-        f"{_PLUGIN}/devices/claim_records.py",
-        '        ended = {"is_released": True, "devices": (), "steps": modes, "metadata": None}\n',
-        '        ended = {"is_released": True, "steps": (*modes, *self.made)}\n',
+        "packages/nvdra-api/src/nvdra_runtime/claims/changes.py",
+        '{"is_released": True, "devices": (), "steps": tuple(left)}',
+        '{"is_released": True, "steps": (*left, *self.steps)}',
         "Beside DCGM a place of a MIG device can be used once.",
         (f"{_UNIT}/claims/test_claim_steps.py",),
     ),
     Mutant(
         "MIG mode: what a program keeps on is left without its GPU's lock",
-        f"{_PLUGIN}/claims/step_recovery.py",
+        f"{_PLUGIN}/claims/recovery.py",
         "    return held | {step.pci for step in record.left_modes}\n",
         "    return held\n",
         "MIG mode is switched off below a claim that is being prepared.",

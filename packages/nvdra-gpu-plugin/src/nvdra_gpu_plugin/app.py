@@ -15,6 +15,7 @@ from nvdra_cdi.nvidia.options import NEW_IN_1_20, Options
 from nvdra_cdi.rooted_files import RootedFiles as CdiHost
 from nvdra_runtime.claims.claim_reader import ClaimReader
 from nvdra_runtime.claims.device_wait_queue import DeviceWaitQueue
+from nvdra_runtime.claims.engine import Engine
 from nvdra_runtime.claims.prepared_claims import PreparedClaims
 from nvdra_runtime.claims.record_recovery import RecordRecovery
 from nvdra_runtime.http.probes import PassingRemark
@@ -39,15 +40,14 @@ from nvdra_gpu_plugin.claims import claim_metadata, node_specs
 from nvdra_gpu_plugin.claims.changes.earlier import EarlierChanges
 from nvdra_gpu_plugin.claims.changes.registry import ChangeKinds
 from nvdra_gpu_plugin.claims.claim_metadata import ClaimMetadata
-from nvdra_gpu_plugin.claims.claim_steps import ClaimSteps
+from nvdra_gpu_plugin.claims.claim_specs import ClaimSpecs
 from nvdra_gpu_plugin.claims.foreign_claims import ForeignClaims
-from nvdra_gpu_plugin.claims.gpu_steps import GpuSteps
 from nvdra_gpu_plugin.claims.node_specs import NodeSpecs
 from nvdra_gpu_plugin.claims.preparer import Preparer
 from nvdra_gpu_plugin.claims.record_builder import RecordBuilder
+from nvdra_gpu_plugin.claims.recovery import ClaimRecovery
 from nvdra_gpu_plugin.claims.replanner import Replanner
 from nvdra_gpu_plugin.claims.status_writer import StatusWriter
-from nvdra_gpu_plugin.claims.step_recovery import StepRecovery
 from nvdra_gpu_plugin.device_plugin.allocation_file import AllocationFile
 from nvdra_gpu_plugin.device_plugin.detection import DevicePluginDetection
 from nvdra_gpu_plugin.devices.claim_index import GpuClaimIndex
@@ -224,23 +224,20 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
             gpu_changes,
             mode_refusals,
             EarlierChanges(claim_index, prepared_claims.boot_id),
+            daemons,
             keeps_mig_mode=settings.keep_mig_mode,
         )
-        gpu_steps = GpuSteps(kinds, gpu_changes, prepared_claims.boot_id, telemetry)
-        steps = ClaimSteps(
-            gpus,
-            gpu_steps,
-            claim_specs,
-            metadata,
-            context.files,
+        engine = Engine(
+            kinds,
+            (ClaimSpecs(gpus, claim_specs, context.files, telemetry), metadata),
             prepared_claims,
-            daemons,
+            gpu_changes.is_absent,
             telemetry,
         )
-        step_recovery = StepRecovery(
+        claim_recovery = ClaimRecovery(
             node,
             gpus,
-            steps,
+            engine,
             claim_specs,
             context.files,
             prepared_claims,
@@ -257,8 +254,8 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
             metadata,
             foreign_claims,
             replanner,
-            steps,
-            step_recovery,
+            engine,
+            claim_recovery,
             prepared_claims,
             claim_index,
             gate,
@@ -292,7 +289,7 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
                 pool_updater=updater.run,
                 device_plugin=device_plugin.run,
                 replanner=replanner.run,
-                step_recovery=partial(step_recovery.run, recovery),
+                step_recovery=partial(claim_recovery.run, recovery),
                 spec_cleanup=partial(specs.run_cleanup, recovery),
                 metadata=partial(metadata.run, recovery),
                 mps_collector=partial(collector.run, daemons, recovery),

@@ -27,13 +27,12 @@ from nvdra_gpu_plugin.claims import claim_metadata
 from nvdra_gpu_plugin.claims.changes.earlier import EarlierChanges
 from nvdra_gpu_plugin.claims.changes.registry import ChangeKinds
 from nvdra_gpu_plugin.claims.claim_metadata import ClaimMetadata
-from nvdra_gpu_plugin.claims.claim_steps import ClaimSteps
+from nvdra_gpu_plugin.claims.claim_specs import ClaimSpecs
 from nvdra_gpu_plugin.claims.foreign_claims import ForeignClaims
-from nvdra_gpu_plugin.claims.gpu_steps import GpuSteps
 from nvdra_gpu_plugin.claims.node_specs import NodeSpecs
 from nvdra_gpu_plugin.claims.preparer import Preparer
+from nvdra_gpu_plugin.claims.recovery import ClaimRecovery
 from nvdra_gpu_plugin.claims.replanner import Replanner
-from nvdra_gpu_plugin.claims.step_recovery import StepRecovery
 from nvdra_gpu_plugin.devices.claim_index import GpuClaimIndex
 from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord
 from nvdra_gpu_plugin.devices.inventory import Inventory
@@ -48,6 +47,7 @@ from nvdra_gpu_plugin.mps.daemons import MpsDaemons
 from nvdra_gpu_plugin.mps.deployment import DaemonSettings
 from nvdra_gpu_plugin.nvml_release.prepare_gate import PrepareGate
 from nvdra_runtime.claims.device_wait_queue import DeviceWaitQueue
+from nvdra_runtime.claims.engine import Engine
 from nvdra_runtime.claims.prepare_result import PrepareResult
 from nvdra_runtime.claims.prepared_claims import PreparedClaims
 from nvdra_runtime.node.host import Host
@@ -210,17 +210,21 @@ class Plugin:
             gpu_changes,
             self.mode_refusals,
             EarlierChanges(self.index, self.prepared.boot_id),
+            daemons,
             keeps_mig_mode=keeps_mig_mode,
         )
-        gpu_steps = GpuSteps(kinds, gpu_changes, self.prepared.boot_id, telemetry)
-        self.steps = ClaimSteps(
-            gpus, gpu_steps, specs, metadata, files, self.prepared, daemons, telemetry
+        self.engine = Engine(
+            kinds,
+            (ClaimSpecs(gpus, specs, files, telemetry), metadata),
+            self.prepared,
+            gpu_changes.is_absent,
+            telemetry,
         )
         waits = DeviceWaitQueue(self.prepared.wait_removed)
         self.gate = PrepareGate(waits)
         replanner = Replanner(gpus, self.prepared, metadata)
-        self.recovery = StepRecovery(
-            NODE, gpus, self.steps, specs, files, self.prepared, replanner, self.gate, events
+        self.recovery = ClaimRecovery(
+            NODE, gpus, self.engine, specs, files, self.prepared, replanner, self.gate, events
         )
         self.preparer = Preparer(
             NODE,
@@ -231,7 +235,7 @@ class Plugin:
             metadata,
             ForeignClaims(gpus, ForeignSpecs(node.cdi, node.root), files, self.prepared),
             replanner,
-            self.steps,
+            self.engine,
             self.recovery,
             self.prepared,
             self.index,

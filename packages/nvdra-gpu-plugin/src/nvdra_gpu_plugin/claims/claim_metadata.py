@@ -62,6 +62,7 @@ class ClaimMetadata:
         self._prepared_claims = prepared_claims
         self._telemetry = telemetry
         self._written: dict[ClaimUID, GpuClaimRecord] = {}
+        self._unwritten: set[ClaimUID] = set()
         self._waiting: dict[ClaimUID, None] = {}
         self._woken = asyncio.Event()
         prepared_claims.on_prepared(self._note)
@@ -88,15 +89,12 @@ class ClaimMetadata:
             record, inventory, numa_as_list=self._numa_as_list
         )
 
-    async def write(self, record: GpuClaimRecord) -> None:
-        """Write the files of a claim that has metadata, unless they are as they should be.
+    def updated(self, record: GpuClaimRecord, former: GpuClaimRecord) -> GpuClaimRecord:
+        """The record with a generation of its own, if its files say something else than before."""
+        return metadata_plan.with_generation(record, former)
 
-        Raises:
-            PermanentError: `DeviceNodeMissing`: they cannot be written.
-            RetryableError: `DeadlineExceeded`: the disk does not respond.
-        """
-        async with self.being_written(record):
-            pass
+    async def withdraw(self, record: GpuClaimRecord) -> None:
+        """Nothing: the files tell containers about devices, and give them none."""
 
     @asynccontextmanager
     async def being_written(self, record: GpuClaimRecord) -> AsyncIterator[None]:
@@ -106,12 +104,14 @@ class ClaimMetadata:
         those of one without.
 
         Raises:
-            DriverError: As `write`. The claim may have a record already.
+            PermanentError: `DeviceNodeMissing`: they cannot be written.
+            RetryableError: `DeadlineExceeded`: the disk does not respond.
         """
         if record.metadata is None:
             yield
             return
         self._written[record.uid] = record
+        self._unwritten.discard(record.uid)
         writing = self._files.submit(self._metadata_files.write, record)
         try:
             yield
@@ -125,6 +125,7 @@ class ClaimMetadata:
                     await writing
         except (CDIError, OSError) as error:
             self._written.pop(record.uid, None)
+            self._unwritten.add(record.uid)
             if isinstance(error, TimeoutError):
                 raise _disk_hangs() from error
             raise PermanentError(
@@ -133,14 +134,6 @@ class ClaimMetadata:
                 "check that --cdi-root and the plugin's directory are writable and have free space",
                 claim=str(record.ref),
             ) from error
-
-    async def try_remove(self, record: GpuClaimRecord) -> None:
-        """Remove the files of a claim that is not prepared. The next start removes what stays."""
-        try:
-            async with self.being_removed(record):
-                pass
-        except DriverError as error:
-            LOG.warning("Device metadata stays until the next start", error=str(error))
 
     @asynccontextmanager
     async def being_removed(self, record: GpuClaimRecord) -> AsyncIterator[None]:
@@ -158,6 +151,7 @@ class ClaimMetadata:
         self._written.pop(record.uid, None)
         self._waiting.pop(record.uid, None)
         await self._remove_mounts(record)
+        self._unwritten.discard(record.uid)
         removing = self._files.submit(self._metadata_files.remove_documents, record)
         try:
             yield
@@ -173,6 +167,9 @@ class ClaimMetadata:
         try:
             await self._files.run(self._metadata_files.remove_mounts, record, deadline=deadline)
         except OSError as error:
+            if record.uid in self._unwritten:  # the claim is refused, and has no pod
+                LOG.warning("Device metadata stays until the next start", error=str(error))
+                return
             if isinstance(error, TimeoutError):
                 raise _disk_hangs() from error
             raise RetryableError(
@@ -222,7 +219,8 @@ class ClaimMetadata:
                 with background_tasks.contain(
                     "Device metadata cannot be written", claim=str(record.ref)
                 ):
-                    await self.write(record)
+                    async with self.being_written(record):
+                        pass
             except DriverError as error:
                 LOG.warning(error.message, claim=str(record.ref))
 

@@ -2,7 +2,6 @@
 """Decides which devices a claim gets, and whether it may have them. `preparer` does the rest."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final
 
 from nvdra_api import names
 from nvdra_api.errors import PermanentError, Reason
@@ -26,17 +25,12 @@ from nvdra_gpu_plugin.devices.inventory import Device, Gpu, Inventory, MigPartit
 from nvdra_gpu_plugin.devices.spec_generation import SpecGeneration
 from nvdra_gpu_plugin.devices.steps import (
     DisableMigMode,
-    MakeMigDevice,
     SetComputeMode,
-    ShareByMps,
     ShareByTime,
     Step,
 )
 from nvdra_gpu_plugin.mps import daemon_plan
 from nvdra_gpu_plugin.share_policy import SharePolicy
-
-_UNKNOWN: Final = {"run": "", "directory": ""}
-"""What only an attempt finds out about a daemon."""
 
 
 def make(
@@ -162,43 +156,6 @@ def with_mig_mode_off(record: GpuClaimRecord, gpus: Iterable[Gpu]) -> GpuClaimRe
     """The record of a claim with whole GPUs of which these are in MIG mode and can leave it."""
     steps = tuple(DisableMigMode(gpu=gpu.uuid, device=gpu.name) for gpu in gpus)
     return record.model_copy(update={"steps": (*steps, *record.steps)})
-
-
-def is_same(record: GpuClaimRecord, started: GpuClaimRecord) -> bool:
-    """Whether an attempt that was interrupted has made, or tried to make, what is planned now."""
-    return _places(record) == _places(started)
-
-
-def resumed(record: GpuClaimRecord, started: GpuClaimRecord) -> GpuClaimRecord:
-    """The record for another attempt: what an interrupted one found is restored in the end."""
-    found: dict[object, dict[str, object]] = {}
-    for each in started.steps:
-        if isinstance(each, MakeMigDevice):
-            found[each.step, each.device] = {
-                "keeps_mode": each.keeps_mode,
-                "made_instance": each.begun().made_instance,
-            }
-        elif isinstance(each, ShareByTime | SetComputeMode):
-            found[each.step, each.gpu] = {"former": each.former}
-        elif isinstance(each, ShareByMps):
-            found[each.step, each.devices] = {"run": each.run}
-
-    def again(step: Step) -> Step:
-        place: object = step.gpu if not isinstance(step, ShareByMps) else step.devices
-        if isinstance(step, MakeMigDevice):
-            place = step.device
-        return step.model_copy(update=found.get((step.step, place)))
-
-    return record.with_steps(tuple(map(again, record.steps)))
-
-
-def _places(record: GpuClaimRecord) -> set[object]:
-    """What is made and set, and where. Whether MIG mode must go first depends on the moment."""
-    made = {(step.gpu, step.device, step.placement) for step in record.made}
-    shared = {(each.gpu, each.interval) for each in record.steps if isinstance(each, ShareByTime)}
-    modes = {(each.gpu, each.mode) for each in record.steps if isinstance(each, SetComputeMode)}
-    daemons = {each.model_copy(update=_UNKNOWN).model_dump_json() for each in record.daemons}
-    return {*made, *shared, *modes, *daemons}
 
 
 def _steps(

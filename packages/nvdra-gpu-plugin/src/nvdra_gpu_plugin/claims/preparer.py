@@ -5,16 +5,18 @@ import asyncio
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from nvdra_api import names
-from nvdra_api.errors import DriverError, Reason, RetryableError
+from nvdra_api.errors import Reason, RetryableError
 from nvdra_api.gates import FeatureGates
-from nvdra_api.ids import ClaimUID, NodeName
+from nvdra_api.ids import NodeName
 from nvdra_api.resource.claims import ClaimRef, DeviceRequestAllocationResult, ResourceClaim
 from nvdra_api.v1beta1 import DeviceConfig, GpuConfig, MigDeviceConfig
 from nvdra_runtime.claims import allocation, opaque_configs
 from nvdra_runtime.claims.device_wait_queue import DeviceWaitQueue, NotifyWaiting
+from nvdra_runtime.claims.engine import Engine, NotInForceError
 from nvdra_runtime.claims.prepare_result import PrepareResult
 from nvdra_runtime.claims.prepared_claims import PreparedClaims
 from nvdra_runtime.claims.records import DeviceInUseError
@@ -23,11 +25,10 @@ from nvdra_runtime.telemetry.instrumentation import Telemetry
 
 from nvdra_gpu_plugin.claims import plan, record_checks, shares
 from nvdra_gpu_plugin.claims.claim_metadata import ClaimMetadata
-from nvdra_gpu_plugin.claims.claim_steps import ClaimSteps
 from nvdra_gpu_plugin.claims.foreign_claims import ForeignClaims
 from nvdra_gpu_plugin.claims.node_specs import NodeSpecs
+from nvdra_gpu_plugin.claims.recovery import ClaimRecovery, gpus_of
 from nvdra_gpu_plugin.claims.replanner import Replanner
-from nvdra_gpu_plugin.claims.step_recovery import StepRecovery, gpus_of
 from nvdra_gpu_plugin.devices import device_names
 from nvdra_gpu_plugin.devices.claim_index import GpuClaimIndex
 from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord, GpuDeviceRecord
@@ -35,7 +36,6 @@ from nvdra_gpu_plugin.devices.inventory import Gpu
 from nvdra_gpu_plugin.hardware.device_state import Snapshot
 from nvdra_gpu_plugin.hardware.node_gpus import NodeGpus
 from nvdra_gpu_plugin.hardware.verification import GpuVerifier, MigModeOnError
-from nvdra_gpu_plugin.mps.daemons import DaemonStartingError
 from nvdra_gpu_plugin.nvml_release.prepare_gate import PrepareGate
 from nvdra_gpu_plugin.share_policy import SharePolicy
 
@@ -63,8 +63,8 @@ class Preparer:
         metadata: ClaimMetadata,
         foreign_claims: ForeignClaims,
         replanner: Replanner,
-        steps: ClaimSteps,
-        recovery: StepRecovery,
+        engine: Engine[GpuClaimRecord],
+        recovery: ClaimRecovery,
         prepared_claims: PreparedClaims[GpuClaimRecord],
         claim_index: GpuClaimIndex,
         gate: PrepareGate,
@@ -80,7 +80,7 @@ class Preparer:
         self._metadata = metadata
         self._foreign_claims = foreign_claims
         self._replanner = replanner
-        self._steps = steps
+        self._engine = engine
         self._recovery = recovery
         self._prepared_claims = prepared_claims
         self._claim_index = claim_index
@@ -102,8 +102,8 @@ class Preparer:
         while True:
             try:
                 return await self._prepare(claim, deadline, notify)
-            except DaemonStartingError as starting:  # the GPUs' locks are not held any more
-                await self._wait_for_daemons(starting, deadline)
+            except NotInForceError as starting:  # the GPUs' locks are not held any more
+                await self._wait_in_force(starting, deadline)
 
     async def _prepare(
         self, claim: ResourceClaim, deadline: float, notify: NotifyWaiting
@@ -136,10 +136,9 @@ class Preparer:
                     record = await self._verified(snapshot, record, deadline)
                     # If the node's devices have changed meanwhile, the claim is planned again.
                     if self._gpus.snapshot is snapshot:
-                        if record.steps or self._prepared_claims.is_started(record.uid):
-                            record = await self._do_steps(snapshot, record)
-                        else:
-                            await self._record(record)
+                        record = await self._engine.prepare(
+                            record, partial(self._verify_made, snapshot, record)
+                        )
                         if minimum := shares.minimum_capacity(claim, configured):
                             LOG.v(2, _WHOLE, claim=str(claim.ref), minimum=minimum)
                         return replace(
@@ -158,23 +157,24 @@ class Preparer:
         while True:
             try:
                 return await self._prepare_again(record, deadline)
-            except DaemonStartingError as starting:  # the GPUs' locks are not held any more
-                await self._wait_for_daemons(starting, deadline)
+            except NotInForceError as starting:  # the GPUs' locks are not held any more
+                await self._wait_in_force(starting, deadline)
 
-    async def _wait_for_daemons(self, starting: DaemonStartingError, deadline: float) -> None:
+    async def _wait_in_force(self, waiting: NotInForceError, deadline: float) -> None:
         """Wait for daemons, unless the claim is to be unprepared, which must not wait behind this.
 
         Raises:
             RetryableError: `MpsNotReady`.
         """
+        ref = waiting.record.ref
         cancelled = RetryableError(
             Reason.MPS_NOT_READY,
-            f"claim {starting.claim} is to be unprepared while its MPS control daemon starts",
+            f"claim {ref} is to be unprepared while its MPS control daemon starts",
             "if a pod still needs the claim, the kubelet prepares it again",
-            claim=str(starting.claim),
+            claim=str(ref),
         )
-        async with self._waits.wait_until(starting.claim, cancelled, deadline + _REASON_S):
-            await self._steps.wait_for_daemons(starting, deadline)
+        async with self._waits.wait_until(ref, cancelled, deadline + _REASON_S):
+            await self._engine.wait_in_force(waiting, deadline)
 
     async def _prepare_again(self, record: GpuClaimRecord, deadline: float) -> PrepareResult:
         while True:
@@ -193,13 +193,14 @@ class Preparer:
                     if current.steps:
                         current = await self._recovery.restore(current, deadline)
                     await self._verify(snapshot, devices, deadline)
-                    await self._metadata.write(current)
+                    if not current.steps:
+                        await self._engine.restore(current)
                     return current.prepare_result()
 
     async def unprepare(self, record: GpuClaimRecord, deadline: float) -> None:
         """Undo what was done to hardware, and remove the record. Nothing else is needed for this.
 
-        What the hardware does not let be undone is left to `StepRecovery`, and the claim is let go.
+        What the hardware does not let be undone stays as a tombstone, and the claim is let go.
 
         Raises:
             DriverError: A process still uses a device. The record keeps its place.
@@ -213,17 +214,9 @@ class Preparer:
             current = self._prepared_claims.get(record.uid)
             # It may have been rolled back meanwhile, and others have its place.
             if current is not None and not current.is_released:
-                await self._release(current)
+                with self._gate.passed() as may_use_gpus:
+                    await self._engine.release(current, may_use_devices=may_use_gpus)
         await self._specs.remove_if_last(record)
-
-    async def _release(self, record: GpuClaimRecord) -> None:
-        with self._gate.passed() as may_use_gpus:
-            is_undone = await self._steps.release(record, may_use_gpus=may_use_gpus)
-        if is_undone:
-            async with self._metadata.being_removed(record):
-                await self._remove_record(record.uid)
-        else:
-            await self._metadata.try_remove(record)
 
     async def _verified(
         self, snapshot: Snapshot, record: GpuClaimRecord, deadline: float
@@ -240,34 +233,14 @@ class Preparer:
             else:
                 return plan.with_mig_mode_off(record, switched) if switched else record
 
-    async def _record(self, record: GpuClaimRecord) -> None:
-        """Record a claim without steps, while its metadata files are written.
+    async def _verify_made(self, snapshot: Snapshot, record: GpuClaimRecord) -> None:
+        """Verify a claim's devices when its changes are made, as long as that may take.
 
-        Raises:
-            DriverError: One of both is not possible. Nothing is recorded.
+        They were verified before the first change; one without changes is not verified again.
         """
-        try:
-            async with self._metadata.being_written(record):
-                with self._telemetry.step("commit state"):
-                    await self._prepared_claims.add(record.ref, record)
-        except DriverError:
-            await self._metadata.try_remove(record)
-            if record.uid in self._prepared_claims:
-                await self._remove_record(record.uid)
-            raise
-
-    async def _remove_record(self, uid: ClaimUID) -> None:
-        with self._telemetry.step("commit state"):
-            await self._prepared_claims.remove(uid)
-
-    async def _do_steps(self, snapshot: Snapshot, record: GpuClaimRecord) -> GpuClaimRecord:
-        """Do the claim's steps and record it. Its caller's deadline does not end this."""
-
-        async def verify() -> None:
+        if record.steps:
             deadline = asyncio.get_running_loop().time() + _VERIFY_TIMEOUT_S
             await self._verify(snapshot, record.devices, deadline)
-
-        return await self._steps.prepare(record, verify)
 
     async def _wait_resumed(
         self, ref: ClaimRef, deadline: float, notify: NotifyWaiting | None = None

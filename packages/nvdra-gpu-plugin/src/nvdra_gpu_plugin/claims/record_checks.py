@@ -4,7 +4,7 @@
 A GPU is known by its UUID. Its device name, its minor number and its PCI address may be another
 GPU's after a reboot. A MIG device is known by its UUID and its profile; it does not survive a
 reboot, but an administrator may make it again. One that was made for the claim is made again by
-`claim_steps`, on the same GPU.
+the engine, on the same GPU.
 """
 
 from collections.abc import Iterator

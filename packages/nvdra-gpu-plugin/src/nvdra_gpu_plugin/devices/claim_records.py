@@ -4,13 +4,15 @@
 Fields are only added, with a default, so that older records can still be read.
 """
 
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, Self
 
 from nvdra_api import names
 from nvdra_api.ids import DeviceUUID, GpuUUID, MigUUID, PciAddress
 from nvdra_api.meta import JsonObject
 from nvdra_api.v1beta1.sharing import Interval
-from nvdra_runtime.claims.records import DeviceRecord, PreparedClaimRecord
+from nvdra_runtime.claims.changes import Change, ChangingRecord
+from nvdra_runtime.claims.records import DeviceRecord
 from pydantic import BaseModel, ConfigDict
 
 from nvdra_gpu_plugin.devices.steps import (
@@ -114,7 +116,7 @@ class GpuDeviceRecord(DeviceRecord):
         return (self.cdi_id, *filter(None, (self.mps_cdi_id, mounted)))
 
 
-class GpuClaimRecord(PreparedClaimRecord):
+class GpuClaimRecord(ChangingRecord):
     """A prepared claim of GPUs."""
 
     generation: str
@@ -124,8 +126,6 @@ class GpuClaimRecord(PreparedClaimRecord):
     devices: tuple[GpuDeviceRecord, ...]
     steps: tuple[Step, ...] = ()
     """What preparing the claim does to hardware, in this order."""
-    steps_boot: str = ""
-    """ID of the boot in which they were begun. Of an earlier boot nothing is left."""
     metadata: ClaimMetadataRecord | None = None
     """None if the claim has no device metadata files."""
 
@@ -155,11 +155,6 @@ class GpuClaimRecord(PreparedClaimRecord):
         """The MPS daemons that run for it."""
         return tuple(step for step in self.steps if isinstance(step, ShareByMps))
 
-    @property
-    def gpu_steps(self) -> tuple[Step, ...]:
-        """The steps that change GPUs. They are done before daemons start."""
-        return tuple(step for step in self.steps if not isinstance(step, ShareByMps))
-
     def time_slice(self, gpu: GpuUUID) -> Interval | None:
         """The time slice that is set on a GPU for it; None if it does not change it."""
         step = self.time_sharing(gpu)
@@ -185,19 +180,11 @@ class GpuClaimRecord(PreparedClaimRecord):
         pci = next(device.pci for device in self.devices if device.device == step.device)
         return LeaveMigMode(gpu=step.gpu, device=step.device, pci=pci)
 
-    def undone_but(self, modes: tuple[Step, ...]) -> "GpuClaimRecord":
-        """The record of the claim, which has ended, when only these are left to undo."""
-        ended = {"is_released": True, "devices": (), "steps": modes, "metadata": None}
-        return self.model_copy(update=ended)
+    def ended(self, left: Sequence[Change]) -> Self:
+        """The record of the claim, which has ended, when only these changes are left to undo."""
+        return super().ended(left).model_copy(update={"metadata": None})
 
-    def begun(self, boot: str) -> "GpuClaimRecord":
-        """The record before its steps are done in this boot, for the first time or again."""
-        steps = tuple(
-            step.begun() if isinstance(step, MakeMigDevice) else step for step in self.steps
-        )
-        return self.with_steps(steps).model_copy(update={"steps_boot": boot})
-
-    def with_steps(self, steps: tuple[Step, ...]) -> "GpuClaimRecord":
+    def with_steps(self, steps: Sequence[Change]) -> Self:
         """The record after steps were done or undone: its devices have the UUIDs of what exists."""
         uuids = {
             step.device: step.made.uuid if step.made else MigUUID("")
@@ -210,4 +197,4 @@ class GpuClaimRecord(PreparedClaimRecord):
             else device
             for device in self.devices
         )
-        return self.model_copy(update={"steps": steps, "devices": devices})
+        return self.model_copy(update={"steps": tuple(steps), "devices": devices})

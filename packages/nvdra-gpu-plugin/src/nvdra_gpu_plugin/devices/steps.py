@@ -9,6 +9,7 @@ from typing import Annotated, ClassVar, Literal
 
 from nvdra_api.ids import DeviceName, GpuUUID, MigUUID, PciAddress
 from nvdra_api.v1beta1.sharing import Interval
+from nvdra_runtime.claims.changes import Change
 from pydantic import BaseModel, ConfigDict, Field
 
 from nvdra_gpu_plugin.devices.mig_profiles import Placement
@@ -26,12 +27,23 @@ class MadeInstance(_Frozen):
     uuid: MigUUID
 
 
-class MakeMigDevice(_Frozen):
+class GpuChange(Change):
+    """A change of one GPU, or of a part of it."""
+
+    gpu: GpuUUID
+
+    @property
+    def place(self) -> str:
+        """The GPU."""
+        return self.gpu
+
+
+class MakeMigDevice(GpuChange):
     """Make a MIG device, and switch MIG mode on if it is off. Its inverse destroys the device."""
 
+    FOUND: ClassVar[frozenset[str]] = frozenset({"keeps_mode", "made_instance", "made"})
+
     step: Literal["make-mig-device"] = "make-mig-device"
-    gpu: GpuUUID
-    device: DeviceName
     profile_index: int
     """NVML's index of the GPU instance's profile."""
     profile_id: int
@@ -48,6 +60,11 @@ class MakeMigDevice(_Frozen):
     """What was made; None while the device is being made, in the boot that the record names."""
 
     @property
+    def has_made(self) -> bool:
+        """Whether the device was made."""
+        return self.made is not None
+
+    @property
     def placement(self) -> Placement:
         """The memory slices that it takes."""
         return Placement(self.start, self.size)
@@ -62,26 +79,29 @@ class MakeMigDevice(_Frozen):
         return self.model_copy(update={"made_instance": None, "made": None})
 
 
-class DisableMigMode(_Frozen):
+class DisableMigMode(GpuChange):
     """Switch MIG mode off, so that the whole GPU can be used. It has no inverse."""
 
     step: Literal["disable-mig-mode"] = "disable-mig-mode"
-    gpu: GpuUUID
-    device: DeviceName
+
+    @property
+    def plan(self) -> None:
+        """Whether MIG mode must go first depends on the moment."""
 
 
-class LeaveMigMode(_Frozen):
+class LeaveMigMode(GpuChange):
     """Leave MIG mode, which claims have switched on: all that is left to undo of a claim.
 
     It stands in records of claims that have ended, and only its inverse has an effect.
     """
 
     step: Literal["leave-mig-mode"] = "leave-mig-mode"
-    gpu: GpuUUID
-    device: DeviceName
-    """The MIG device that was the last one of the GPU."""
     pci: PciAddress
     """Of the GPU, whose lock undoing it needs."""
+
+    @property
+    def plan(self) -> None:
+        """No claim needs it."""
 
 
 class GpuSharing(_Frozen):
@@ -97,33 +117,33 @@ class GpuSharing(_Frozen):
     compute_mode: int
 
 
-class ShareByTime(_Frozen):
+class ShareByTime(GpuChange):
     """Let processes take turns on a GPU. Its inverse restores how it was shared before."""
 
+    FOUND: ClassVar[frozenset[str]] = frozenset({"former"})
+
     step: Literal["share-by-time"] = "share-by-time"
-    gpu: GpuUUID
-    device: DeviceName
     interval: Interval
     former: GpuSharing | None = None
     """As it was in this boot before the claim was prepared; None until it was looked at."""
 
 
-class SetComputeMode(_Frozen):
+class SetComputeMode(GpuChange):
     """Let one process alone use a GPU: the MPS server of its clients. Its inverse restores it."""
 
     EXCLUSIVE: ClassVar[int] = 3
     """`NVML_COMPUTEMODE_EXCLUSIVE_PROCESS`."""
 
+    FOUND: ClassVar[frozenset[str]] = frozenset({"former"})
+
     step: Literal["set-compute-mode"] = "set-compute-mode"
-    gpu: GpuUUID
-    device: DeviceName
     mode: int
     """`nvmlComputeMode_t`."""
     former: int | None = None
     """As it was in this boot before the claim was prepared; None until it was looked at."""
 
 
-class ShareByMps(_Frozen):
+class ShareByMps(GpuChange):
     """Run an MPS control daemon for devices of a claim. Its inverse stops the daemon.
 
     Attributes:
@@ -141,9 +161,9 @@ class ShareByMps(_Frozen):
             name is made, are known.
     """
 
+    FOUND: ClassVar[frozenset[str]] = frozenset({"run", "directory"})
+
     step: Literal["share-by-mps"] = "share-by-mps"
-    gpu: GpuUUID
-    device: DeviceName
     devices: tuple[DeviceName, ...]
     thread_percentage: int | None = None
     default_limit: str = ""

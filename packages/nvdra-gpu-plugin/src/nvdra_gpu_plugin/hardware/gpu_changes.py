@@ -13,6 +13,7 @@ from typing import TypeVar, TypeVarTuple
 
 from nvdra_api.errors import DriverError, PermanentError, Reason, RetryableError
 from nvdra_api.ids import GpuUUID
+from nvdra_runtime.claims.changes import Change
 from nvdra_runtime.node.nvml import DeviceHandle, Nvml, NvmlError
 
 from nvdra_gpu_plugin.hardware import nvml_failures
@@ -32,8 +33,8 @@ class GpuChanges:
     def __init__(self, monitor: DeviceMonitor) -> None:
         self._monitor = monitor
 
-    def is_absent(self, gpu: GpuUUID) -> bool:
-        """Whether the GPU is certainly not on the node, so that nothing of it needs to be undone.
+    def is_absent(self, change: Change) -> bool:
+        """Whether the GPU of a change is certainly not on the node: there is nothing to undo.
 
         That is so if the driver works, all GPUs have described themselves, and it is none of them.
         """
@@ -41,7 +42,8 @@ class GpuChanges:
             return False
         probes = self._monitor.probes
         return all(
-            each.has_answered and (each.gpu is None or each.gpu.uuid != gpu) for each in probes
+            each.has_answered and (each.gpu is None or each.gpu.uuid != change.place)
+            for each in probes
         ) and not any(each.is_compute and each.gpu is None for each in probes)
 
     async def run(

@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import Final
 
 from nvdra_api.errors import DriverError, PermanentError, Reason, RetryableError
+from nvdra_runtime.claims.changes import UnnamedUseError
 from nvdra_runtime.node import nvml_mig_changes
 from nvdra_runtime.node.nvml import DeviceHandle, Nvml, NvmlError, ReturnCode
 from nvdra_runtime.node.nvml_mig_changes import GpuInstance
@@ -29,13 +30,6 @@ _PROFILES: Final = range(32)
 
 SwitchMode = Callable[[Nvml, DeviceHandle, str], None]
 """Switches MIG mode for a device, whose name is for errors."""
-
-
-class UnnamedUseError(RetryableError):
-    """`DeviceInUse`: something keeps a MIG device, and no process computes in it.
-
-    It may be a monitor outside of pods, which keeps it for good.
-    """
 
 
 def check_free(nvml: Nvml, gpu: DeviceHandle, step: MakeMigDevice) -> bool:

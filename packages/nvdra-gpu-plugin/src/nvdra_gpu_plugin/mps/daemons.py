@@ -8,7 +8,7 @@ stopped. Source: docs/reference/gpu-prepare.md, "MPS".
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, TypeVar, TypeVarTuple
@@ -56,25 +56,14 @@ _REMEDY: Final = (
 )
 
 
-class DaemonStartingError(RetryableError):
-    """Daemons of a claim have been started and are not ready yet.
-
-    Attributes:
-        claim: The claim.
-        uid: Its UID.
-        daemons: All its daemons, with their runs and directories.
-    """
-
-    def __init__(self, claim: ClaimRef, daemons: Sequence[ShareByMps]) -> None:
-        super().__init__(
-            Reason.MPS_NOT_READY,
-            f"the MPS control daemon of claim {claim} is not ready yet",
-            _REMEDY,
-            claim=str(claim),
-        )
-        self.claim = claim
-        self.uid = claim.uid
-        self.daemons = tuple(daemons)
+def not_ready_yet(claim: ClaimRef) -> RetryableError:
+    """`MpsNotReady`: daemons of a claim have been started and do not run yet."""
+    return RetryableError(
+        Reason.MPS_NOT_READY,
+        f"the MPS control daemon of claim {claim} is not ready yet",
+        _REMEDY,
+        claim=str(claim),
+    )
 
 
 class MpsDaemons:
@@ -120,14 +109,14 @@ class MpsDaemons:
         self._telemetry = telemetry
         self._ends_by: dict[Path, float] = {}
 
-    async def check_driver(self, record: GpuClaimRecord) -> None:
-        """Check that the node's driver can run a claim's daemons.
+    async def check_driver(self, record: GpuClaimRecord, step: ShareByMps) -> None:
+        """Check that the node's driver can run a claim's daemon.
 
         Raises:
             PermanentError: `InvalidConfig`: it lets one user at a time use a GPU.
             RetryableError: `MpsNotReady`: that cannot be found out in time.
         """
-        if not any(step.is_multi_user for step in record.daemons):
+        if not step.is_multi_user:
             return
         if await self._run_on(self._unmounts, record.ref, multi_user.is_possible, self._host):
             return
@@ -143,39 +132,33 @@ class MpsDaemons:
             claim=str(record.ref),
         )
 
-    async def start(self, record: GpuClaimRecord) -> GpuClaimRecord:
-        """Start a claim's daemons. Its other steps are done, so that all UUIDs are known.
+    async def start(self, record: GpuClaimRecord, step: ShareByMps) -> ShareByMps:
+        """Start a daemon. The claim's other changes are made, so that all UUIDs are known.
 
         Returns:
-            The record with the daemons' directories. All daemons are ready.
+            The step with the daemon's directory.
 
         Raises:
-            DaemonStartingError: They have been started; this can be repeated.
             PermanentError: `InvalidConfig`.
-            RetryableError: `MpsNotReady`, `ApiUnavailable`: one of them cannot be started.
+            RetryableError: `MpsNotReady`, `ApiUnavailable`: it cannot be started.
         """
-        if not record.daemons:
-            return record
-        located = [self._located(record, step) for step in record.daemons]
+        located = self._located(record, step)
         deadline = asyncio.get_running_loop().time() + _CALL_TIMEOUT_S
         async with self.locks.hold((record.uid,), holder=str(record.ref), deadline=deadline):
-            for step in located:
-                await self._start(record, step)
-        done = record.with_steps((*record.gpu_steps, *located))
-        if not await self.are_ready(done):
-            raise DaemonStartingError(record.ref, located)
-        return done
+            await self._start(record, located)
+        return located
 
-    async def are_ready(self, record: GpuClaimRecord) -> bool:
-        """Whether all daemons of a claim run and have their settings.
+    async def is_ready(self, claim: ClaimRef, step: ShareByMps) -> bool:
+        """Whether a daemon runs and has its settings.
 
         Raises:
             RetryableError: `MpsNotReady`: files cannot be read.
         """
-        return await self._all_ready(record.ref, record.daemons)
+        directory = DaemonDirectory(Path(step.directory))
+        return bool(step.directory) and await self._run(claim, directory.is_ready, step.run)
 
-    async def wait_ready(self, starting: DaemonStartingError, deadline: float) -> None:
-        """Wait until the daemons are ready.
+    async def wait_ready(self, record: GpuClaimRecord, deadline: float) -> None:
+        """Wait until a claim's daemons are ready.
 
         The last seconds are for what their pods say: the caller's deadline ends that, too.
 
@@ -188,15 +171,13 @@ class MpsDaemons:
         with self._telemetry.step("start mps"):
             try:
                 async with asyncio.timeout_at(deadline - reserve_s):
-                    while not await self._all_ready(  # noqa: ASYNC110 - files of another process
-                        starting.claim, starting.daemons
-                    ):
+                    while not await self._all_ready(record):  # noqa: ASYNC110 - files of others
                         await asyncio.sleep(_INTERVAL_S)
             except TimeoutError:
                 pass
             else:
                 return
-        raise await self._not_ready(starting)
+        raise await self._not_ready(record)
 
     async def stop(self, record: GpuClaimRecord) -> None:
         """Stop a claim's daemons, whatever has been done of starting them. No request is sent.
@@ -205,8 +186,6 @@ class MpsDaemons:
             RetryableError: `DeviceInUse`: one has not ended yet; `MpsNotReady`: files cannot be
                 changed.
         """
-        if not record.daemons:
-            return
         directories = await self._run(
             record.ref, daemon_files.of_claim, self._plugin_dir, record.uid
         )
@@ -303,26 +282,24 @@ class MpsDaemons:
                 await self._api.delete(f"{path}/{name}", deadline, uid=found["metadata"]["uid"])
         # It is still being deleted. The next attempt finds out.
 
-    async def _all_ready(self, claim: ClaimRef, steps: Sequence[ShareByMps]) -> bool:
-        for step in steps:
-            directory = DaemonDirectory(Path(step.directory))
-            if not step.directory or not await self._run(claim, directory.is_ready, step.run):
+    async def _all_ready(self, record: GpuClaimRecord) -> bool:
+        for step in record.daemons:
+            if not await self.is_ready(record.ref, step):
                 return False
         return True
 
-    async def _not_ready(self, starting: DaemonStartingError) -> RetryableError:
+    async def _not_ready(self, record: GpuClaimRecord) -> RetryableError:
         """The failure, with what the pods of the daemons say."""
         said = []
-        for step in starting.daemons:
-            directory = DaemonDirectory(Path(step.directory))
-            if not await self._run(starting.claim, directory.is_ready, step.run):
-                name = deployment.name(directory.path.name)
+        for step in record.daemons:
+            if not await self.is_ready(record.ref, step):
+                name = deployment.name(Path(step.directory).name)
                 said.append(f"{', '.join(step.devices)}: {await self._problem(name)}")
         return RetryableError(
             Reason.MPS_NOT_READY,
-            f"the MPS control daemon of claim {starting.claim} is not ready: {'; '.join(said)}",
+            f"the MPS control daemon of claim {record.ref} is not ready: {'; '.join(said)}",
             _REMEDY,
-            claim=str(starting.claim),
+            claim=str(record.ref),
         )
 
     async def _problem(self, name: str) -> str:

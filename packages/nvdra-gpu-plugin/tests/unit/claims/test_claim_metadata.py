@@ -92,7 +92,7 @@ async def test_a_claim_whose_metadata_cannot_be_written_is_refused_and_has_nothi
             await plugin.prepare(device)
         assert caught.value.reason is Reason.DEVICE_NODE_MISSING
         assert dict(plugin.prepared) == {}
-        assert plugin.steps.left_over == []
+        assert plugin.engine.left_over == []
         assert node.is_clean()
         (node.root / "dra-device-metadata").unlink()
         await plugin.prepare(device)
@@ -106,7 +106,7 @@ async def test_metadata_that_cannot_be_removed_keeps_no_place_of_a_refused_claim
     async with node.opened() as plugin:
         with pytest.raises(PermanentError, match="device metadata of claim ml/claim-1"):
             await plugin.prepare(LARGE)
-        assert plugin.steps.left_over == []
+        assert plugin.engine.left_over == []
         assert node.is_clean()
 
 
@@ -123,8 +123,8 @@ async def test_a_claim_that_cannot_be_recorded_leaves_no_metadata(
         with pytest.raises(DriverError, match="the disk is full") as caught:
             await plugin.prepare(device)
         assert caught.value.reason is Reason.STATE_UNAVAILABLE
-        for record in plugin.steps.left_over:
-            await plugin.steps.roll_back(record)
+        for record in plugin.engine.left_over:
+            await plugin.engine.revert(record)
         assert not has_files(node)
         assert node.is_clean()
 

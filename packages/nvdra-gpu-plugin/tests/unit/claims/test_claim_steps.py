@@ -13,7 +13,7 @@ from nvdra_api import names
 from nvdra_api.errors import DriverError, Reason, RetryableError
 from nvdra_api.ids import ClaimUID
 from nvdra_cdi import files
-from nvdra_gpu_plugin.claims.step_recovery import gpus_of
+from nvdra_gpu_plugin.claims.recovery import gpus_of
 from nvdra_runtime.node.nvml import ReturnCode
 from nvdra_runtime.process import background_tasks
 from nvdra_testing import polling
@@ -136,7 +136,7 @@ async def test_what_cannot_be_undone_keeps_its_place_and_is_finished_by_the_retr
         node.pynvml.failures[DESTROY] = [ReturnCode.IN_USE]
         await reason_of(plugin.prepare(LARGE))
         assert plugin.prepared.is_started(UID)
-        assert plugin.steps.left_over == [plugin.prepared[UID]]
+        assert plugin.engine.left_over == [plugin.prepared[UID]]
         (device,) = plugin.prepared[UID].devices
         assert plugin.index.conflicting_claim(device, ClaimUID("other")) is not None
         await plugin.prepare(LARGE)
@@ -176,10 +176,10 @@ async def test_a_successor_finds_what_to_undo(node: DivisibleNode) -> None:
         node.pynvml.failures[DESTROY] = [ReturnCode.IN_USE]
         await reason_of(plugin.prepare(LARGE))
     async with node.opened() as plugin:
-        (left,) = plugin.steps.left_over
-        await plugin.steps.roll_back(left)
+        (left,) = plugin.engine.left_over
+        await plugin.engine.revert(left)
         assert node.is_clean()
-        assert plugin.steps.left_over == []
+        assert plugin.engine.left_over == []
 
 
 async def test_a_destruction_that_was_interrupted_is_no_answer_any_more(
@@ -201,12 +201,12 @@ async def test_after_a_reboot_everything_is_made_again_at_its_place(node: Divisi
         before = await plugin.prepare(LARGE, OTHER)
     node.reboot()
     async with node.opened() as plugin:
-        again = await plugin.steps.restore(plugin.prepared[UID])
+        again = await plugin.engine.restore(plugin.prepared[UID])
         assert again.prepare_result() == before
         assert node.places == [(2, 4, 1), (2, 4, 1)]
         assert plugin.prepared[UID] == again
         changes = len(node.pynvml.changes)
-        assert await plugin.steps.restore(again) == again
+        assert await plugin.engine.restore(again) == again
         assert len(node.pynvml.changes) == changes
         await plugin.unprepare()
         assert node.is_clean()
@@ -220,10 +220,10 @@ async def test_making_again_that_fails_is_repeated_and_takes_its_own_for_its_own
     node.reboot()
     node.pynvml.failures[CREATE_COMPUTE] = [999]
     async with node.opened() as plugin:
-        await reason_of(plugin.steps.restore(plugin.prepared[UID]))
+        await reason_of(plugin.engine.restore(plugin.prepared[UID]))
         assert not plugin.prepared.is_started(UID)
     async with node.opened() as plugin:
-        await plugin.steps.restore(plugin.prepared[UID])
+        await plugin.engine.restore(plugin.prepared[UID])
         assert node.places == [(2, 4, 1)]
 
 
@@ -235,7 +235,7 @@ async def test_an_instance_of_this_boot_is_not_the_one_of_an_earlier_boot(
     node.reboot()
     node.gpus[0].add(2, 4)
     async with node.opened() as plugin:
-        call = plugin.steps.restore(plugin.prepared[UID])
+        call = plugin.engine.restore(plugin.prepared[UID])
         assert await reason_of(call) is Reason.UNKNOWN_DEVICE
         await plugin.unprepare()
         assert node.places == [(2, 4, 1)]
@@ -344,7 +344,7 @@ async def test_a_device_that_somebody_destroyed_is_made_again(node: DivisibleNod
     async with node.opened() as plugin:
         await plugin.prepare(LARGE)
         node.gpus[0].instances.clear()
-        await plugin.steps.restore(plugin.prepared[UID])
+        await plugin.engine.restore(plugin.prepared[UID])
         assert node.places == [(2, 4, 1)]
 
 

@@ -343,7 +343,7 @@ def test_a_second_attempt_restores_what_the_first_one_found() -> None:
     found = GpuSharing(interval="Short", compute_mode=3)
     (step,) = record.steps
     started = record.with_steps((step.model_copy(update={"former": found}),))
-    assert plan.is_same(record, started)
-    assert plan.resumed(record, started) == started
-    assert not plan.is_same(shared_by_time("gpu-0", interval="Short"), started)
-    assert not plan.is_same(shared_by_time("gpu-1", interval="Long"), started)
+    assert record.has_same_plan(started)
+    assert record.resumed(started) == started
+    assert not shared_by_time("gpu-0", interval="Short").has_same_plan(started)
+    assert not shared_by_time("gpu-1", interval="Long").has_same_plan(started)

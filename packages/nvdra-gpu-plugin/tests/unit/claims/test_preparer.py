@@ -116,7 +116,8 @@ class Node:
         named = {"node": NODE, "gates": FeatureGates(), "cdi_root": root, "plugin_dir": root}
         named |= {"prepared": list(self.prepared.values())}
         # No test here has anything to report, an MPS daemon, or shares.
-        named |= dict.fromkeys(("events", "api", "settings", "share_policy"))
+        named |= dict.fromkeys(("events", "api", "settings", "share_policy", "kinds", "is_absent"))
+        named |= {"claim_files": ()}
         self.preparer: Preparer = assembled(Preparer, list(parts), named)
 
     def see(self, *gpus: Gpu) -> None:

@@ -90,7 +90,7 @@ def test_gpus_with_one_config_share_a_daemon_which_starts_after_their_modes_are_
     (daemon,) = record.daemons
     assert daemon.devices == ("gpu-1", "gpu-0")
     assert record.uuids_of(daemon) == ("GPU-0", "GPU-1")
-    assert [each.mode for each in record.gpu_steps if isinstance(each, SetComputeMode)] == [3, 3]
+    assert [each.mode for each in record.steps if isinstance(each, SetComputeMode)] == [3, 3]
     assert record.has_own_spec
 
 
@@ -200,7 +200,7 @@ def test_another_attempt_goes_on_with_the_run_and_the_modes_that_the_first_has_f
     started = record.with_steps(
         tuple(step.model_copy(update=found[step.step]) for step in record.steps)
     )
-    assert plan.is_same(record, started)
-    assert plan.resumed(record, started) == started
+    assert record.has_same_plan(started)
+    assert record.resumed(started) == started
     other = planned(MpsConfig(default_active_thread_percentage=10), "gpu-0")
-    assert not plan.is_same(other, started)
+    assert not other.has_same_plan(started)

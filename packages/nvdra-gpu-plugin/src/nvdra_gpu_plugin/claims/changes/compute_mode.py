@@ -6,9 +6,9 @@ Source: docs/reference/gpu-prepare.md, "MPS".
 
 from typing import Final
 
+from nvdra_runtime.claims.changes import ChangeKind, Keep
 from nvdra_runtime.node.nvml import DeviceHandle, Nvml
 
-from nvdra_gpu_plugin.claims.changes.kind import ChangeKind, Keep
 from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord
 from nvdra_gpu_plugin.devices.steps import SetComputeMode
 from nvdra_gpu_plugin.hardware.gpu_changes import GpuChanges
@@ -17,7 +17,7 @@ _SHARED: Final = 0
 """`NVML_COMPUTEMODE_DEFAULT`: the mode that a GPU starts with."""
 
 
-class ComputeModeKind(ChangeKind[SetComputeMode]):
+class ComputeModeKind(ChangeKind[GpuClaimRecord, SetComputeMode]):
     """Sets compute modes."""
 
     def __init__(self, gpus: GpuChanges) -> None:
@@ -27,12 +27,14 @@ class ComputeModeKind(ChangeKind[SetComputeMode]):
         """The mode before the claim."""
         return change.model_copy(update={"former": await self._current(change)})
 
-    async def apply(self, change: SetComputeMode, keep: Keep[SetComputeMode]) -> SetComputeMode:
+    async def apply(
+        self, claim: GpuClaimRecord, change: SetComputeMode, keep: Keep[SetComputeMode]
+    ) -> SetComputeMode:
         """Set the mode."""
         await self._gpus.run(change.gpu, change.device, _set, change.mode)
         return change
 
-    async def is_in_force(self, change: SetComputeMode) -> bool:
+    async def is_in_force(self, claim: GpuClaimRecord, change: SetComputeMode) -> bool:
         """Whether the GPU has the mode."""
         return await self._current(change) == change.mode
 

@@ -2,9 +2,9 @@
 """MIG devices that are made for claims, with the MIG mode that they need."""
 
 from nvdra_api.ids import GpuUUID
+from nvdra_runtime.claims.changes import ChangeKind, Keep
 
 from nvdra_gpu_plugin.claims.changes.earlier import EarlierChanges
-from nvdra_gpu_plugin.claims.changes.kind import ChangeKind, Keep
 from nvdra_gpu_plugin.claims.changes.mig_mode import ModeSwitch
 from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord
 from nvdra_gpu_plugin.devices.steps import LeaveMigMode, MakeMigDevice
@@ -12,7 +12,7 @@ from nvdra_gpu_plugin.hardware import mig_changes
 from nvdra_gpu_plugin.hardware.gpu_changes import GpuChanges
 
 
-class MigDeviceKind(ChangeKind[MakeMigDevice]):
+class MigDeviceKind(ChangeKind[GpuClaimRecord, MakeMigDevice]):
     """Makes and destroys MIG devices."""
 
     def __init__(
@@ -50,7 +50,9 @@ class MigDeviceKind(ChangeKind[MakeMigDevice]):
                     return made.keeps_mode
         return is_on or self._keeps_mode
 
-    async def apply(self, change: MakeMigDevice, keep: Keep[MakeMigDevice]) -> MakeMigDevice:
+    async def apply(
+        self, claim: GpuClaimRecord, change: MakeMigDevice, keep: Keep[MakeMigDevice]
+    ) -> MakeMigDevice:
         """Its GPU instance is recorded before it gets a compute instance."""
         gpu, device = change.gpu, change.device
         await self._switch.on(gpu, device)
@@ -61,7 +63,7 @@ class MigDeviceKind(ChangeKind[MakeMigDevice]):
         made = await self._gpus.run(gpu, device, mig_changes.make_device, part)
         return change.model_copy(update={"made_instance": None, "made": made})
 
-    async def is_in_force(self, change: MakeMigDevice) -> bool:
+    async def is_in_force(self, claim: GpuClaimRecord, change: MakeMigDevice) -> bool:
         """Whether the device that was made is there."""
         return await self._gpus.run(change.gpu, change.device, mig_changes.exists, change)
 

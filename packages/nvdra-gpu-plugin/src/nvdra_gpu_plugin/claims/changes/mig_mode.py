@@ -3,8 +3,8 @@
 
 from nvdra_api.errors import DriverError
 from nvdra_api.ids import DeviceName, GpuUUID
+from nvdra_runtime.claims.changes import ChangeKind, Keep
 
-from nvdra_gpu_plugin.claims.changes.kind import ChangeKind, Keep
 from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord
 from nvdra_gpu_plugin.devices.steps import DisableMigMode, LeaveMigMode
 from nvdra_gpu_plugin.hardware import mig_changes
@@ -60,24 +60,26 @@ class ModeSwitch:
         self._refusals.note_mode(gpu, is_on=is_on)
 
 
-class MigModeOffKind(ChangeKind[DisableMigMode]):
+class MigModeOffKind(ChangeKind[GpuClaimRecord, DisableMigMode]):
     """A whole GPU is out of MIG mode for a claim, and stays so."""
 
     def __init__(self, gpus: GpuChanges, switch: ModeSwitch) -> None:
         self._gpus = gpus
         self._switch = switch
 
-    async def apply(self, change: DisableMigMode, keep: Keep[DisableMigMode]) -> DisableMigMode:
+    async def apply(
+        self, claim: GpuClaimRecord, change: DisableMigMode, keep: Keep[DisableMigMode]
+    ) -> DisableMigMode:
         """Switch the mode off."""
         await self._switch.off(change.gpu, change.device)
         return change
 
-    async def is_in_force(self, change: DisableMigMode) -> bool:
+    async def is_in_force(self, claim: GpuClaimRecord, change: DisableMigMode) -> bool:
         """Whether the mode is off."""
         return await self._gpus.run(change.gpu, change.device, mig_changes.is_mig_mode_off)
 
 
-class LeftMigModeKind(ChangeKind[LeaveMigMode]):
+class LeftMigModeKind(ChangeKind[GpuClaimRecord, LeaveMigMode]):
     """A GPU is in MIG mode after its claims, because a program keeps it."""
 
     def __init__(self, switch: ModeSwitch) -> None:

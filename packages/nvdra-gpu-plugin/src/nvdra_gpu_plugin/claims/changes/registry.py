@@ -3,15 +3,16 @@
 
 from typing import Any, Final
 
+from nvdra_runtime.claims.changes import Change, ChangeKind
 from nvdra_runtime.node.host import Host
 
 from nvdra_gpu_plugin.claims.changes.compute_mode import ComputeModeKind
 from nvdra_gpu_plugin.claims.changes.earlier import EarlierChanges
-from nvdra_gpu_plugin.claims.changes.kind import ChangeKind
 from nvdra_gpu_plugin.claims.changes.mig_device import MigDeviceKind
 from nvdra_gpu_plugin.claims.changes.mig_mode import LeftMigModeKind, MigModeOffKind, ModeSwitch
 from nvdra_gpu_plugin.claims.changes.mps_daemon import MpsDaemonKind
 from nvdra_gpu_plugin.claims.changes.time_slice import TimeSliceKind
+from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord
 from nvdra_gpu_plugin.devices.steps import (
     DisableMigMode,
     LeaveMigMode,
@@ -19,10 +20,10 @@ from nvdra_gpu_plugin.devices.steps import (
     SetComputeMode,
     ShareByMps,
     ShareByTime,
-    Step,
 )
 from nvdra_gpu_plugin.hardware.gpu_changes import GpuChanges
 from nvdra_gpu_plugin.hardware.mode_refusals import ModeRefusals
+from nvdra_gpu_plugin.mps.daemons import MpsDaemons
 
 
 class ChangeKinds:
@@ -34,6 +35,7 @@ class ChangeKinds:
         gpus: GpuChanges,
         refusals: ModeRefusals,
         earlier: EarlierChanges,
+        daemons: MpsDaemons,
         *,
         keeps_mig_mode: bool,
     ) -> None:
@@ -44,18 +46,19 @@ class ChangeKinds:
             gpus: Changes GPUs.
             refusals: Takes note of GPUs whose MIG mode cannot be switched.
             earlier: What claims have changed.
+            daemons: Starts and stops MPS control daemons.
             keeps_mig_mode: Whether a GPU that was switched to MIG mode stays in it without claims.
         """
         switch = ModeSwitch(gpus, refusals)
-        self._kinds: Final[dict[type[Any], ChangeKind[Any]]] = {
+        self._kinds: Final[dict[type[Change], ChangeKind[GpuClaimRecord, Any]]] = {
             MakeMigDevice: MigDeviceKind(gpus, switch, earlier, keeps_mode=keeps_mig_mode),
             DisableMigMode: MigModeOffKind(gpus, switch),
             LeaveMigMode: LeftMigModeKind(switch),
             ShareByTime: TimeSliceKind(gpus, earlier, host),
             SetComputeMode: ComputeModeKind(gpus),
-            ShareByMps: MpsDaemonKind(),
+            ShareByMps: MpsDaemonKind(daemons),
         }
 
-    def of(self, change: Step) -> ChangeKind[Any]:
+    def __call__(self, change: Change) -> ChangeKind[GpuClaimRecord, Any]:
         """The kind that carries out a change."""
         return self._kinds[type(change)]

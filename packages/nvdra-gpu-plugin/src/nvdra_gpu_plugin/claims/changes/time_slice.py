@@ -9,12 +9,12 @@ from typing import Final
 
 from nvdra_api.errors import PermanentError, Reason
 from nvdra_api.v1beta1.sharing import Interval
+from nvdra_runtime.claims.changes import ChangeKind, Keep
 from nvdra_runtime.node.host import Host
 from nvdra_runtime.node.nvml import DeviceHandle, Nvml
 from nvdra_runtime.telemetry import logs
 
 from nvdra_gpu_plugin.claims.changes.earlier import EarlierChanges
-from nvdra_gpu_plugin.claims.changes.kind import ChangeKind, Keep
 from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord
 from nvdra_gpu_plugin.devices.steps import GpuSharing, ShareByTime
 from nvdra_gpu_plugin.driver import nvidia_smi
@@ -30,7 +30,7 @@ _SHARED: Final = 0
 """`NVML_COMPUTEMODE_DEFAULT`: several processes may use the GPU."""
 
 
-class TimeSliceKind(ChangeKind[ShareByTime]):
+class TimeSliceKind(ChangeKind[GpuClaimRecord, ShareByTime]):
     """Sets time slices. The last claim that shares a GPU restores how it was before the first."""
 
     def __init__(self, gpus: GpuChanges, earlier: EarlierChanges, host: Host) -> None:
@@ -46,13 +46,15 @@ class TimeSliceKind(ChangeKind[ShareByTime]):
         former = await self._gpus.run(change.gpu, change.device, current, self._host)
         return change.model_copy(update={"former": former})
 
-    async def apply(self, change: ShareByTime, keep: Keep[ShareByTime]) -> ShareByTime:
+    async def apply(
+        self, claim: GpuClaimRecord, change: ShareByTime, keep: Keep[ShareByTime]
+    ) -> ShareByTime:
         """Set it. A GPU without time slices has the default."""
         wanted = GpuSharing(interval=change.interval, compute_mode=_SHARED)
         await self._set(change, wanted, may_lack_slices=change.interval == _DEFAULT)
         return change
 
-    async def is_in_force(self, change: ShareByTime) -> bool:
+    async def is_in_force(self, claim: GpuClaimRecord, change: ShareByTime) -> bool:
         """As far as the driver says."""
         now = await self._gpus.run(change.gpu, change.device, current, self._host)
         return now.compute_mode == _SHARED and now.interval in (None, change.interval)

@@ -17,6 +17,8 @@ from typing import Final
 from nvdra_api.errors import DriverError, Reason
 from nvdra_api.ids import ClaimUID, DeviceName, NodeName, PciAddress
 from nvdra_cdi.errors import CDIError
+from nvdra_runtime.claims.changes import Change
+from nvdra_runtime.claims.engine import Engine, NotInForceError
 from nvdra_runtime.claims.prepared_claims import PreparedClaims
 from nvdra_runtime.claims.record_recovery import RecordRecovery
 from nvdra_runtime.kube.event_recorder import EventRecorder, node_reference
@@ -27,11 +29,9 @@ from nvdra_runtime.process.worker import Worker
 from nvdra_runtime.telemetry import logs
 
 from nvdra_gpu_plugin.cdi.claim_spec_files import ClaimSpecFiles
-from nvdra_gpu_plugin.claims.claim_steps import ClaimSteps
 from nvdra_gpu_plugin.claims.replanner import Replanner
 from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord
 from nvdra_gpu_plugin.hardware.node_gpus import NodeGpus
-from nvdra_gpu_plugin.mps.daemons import DaemonStartingError
 from nvdra_gpu_plugin.nvml_release.prepare_gate import PrepareGate
 
 LOG = logs.logger(__name__)
@@ -51,7 +51,7 @@ _DESTROYED: Final = (
 )
 
 
-class StepRecovery:
+class ClaimRecovery:
     """Recovers the claims of one node.
 
     Attributes:
@@ -62,7 +62,7 @@ class StepRecovery:
         self,
         node: NodeName,
         gpus: NodeGpus,
-        steps: ClaimSteps,
+        engine: Engine[GpuClaimRecord],
         specs: ClaimSpecFiles,
         files: Worker,
         prepared_claims: PreparedClaims[GpuClaimRecord],
@@ -73,7 +73,7 @@ class StepRecovery:
         self.locks: KeyedLocks[PciAddress] = KeyedLocks()
         self._node = node
         self._gpus = gpus
-        self._steps = steps
+        self._engine = engine
         self._specs = specs
         self._files = files
         self._prepared_claims = prepared_claims
@@ -82,10 +82,10 @@ class StepRecovery:
         self._events = events
         self._reported: dict[ClaimUID, str] = {}
         self._destroyed: dict[ClaimUID, Sequence[DeviceName]] = {}
-        self._starting: asyncio.Queue[DaemonStartingError] = asyncio.Queue()
+        self._starting: asyncio.Queue[NotInForceError] = asyncio.Queue()
         self._awaited: set[ClaimUID] = set()
         self._is_complete = False
-        steps.on_destroyed(self._report_destroyed)
+        engine.on_lost(self._report_destroyed)
 
     async def roll_back_others(
         self, wanted: GpuClaimRecord, gpus: Collection[PciAddress], deadline: float
@@ -95,7 +95,7 @@ class StepRecovery:
         Of the claim itself nothing is rolled back: it may go on where an attempt was interrupted.
         What cannot be rolled back keeps its own place only.
         """
-        for record in self._steps.left_over:
+        for record in self._engine.left_over:
             if record.uid != wanted.uid and gpus_of(record) & set(gpus):
                 await self._try_recover(record.uid, deadline)
 
@@ -109,7 +109,7 @@ class StepRecovery:
             current = self._prepared_claims.get(record.uid)
             if current is None or self._prepared_claims.is_started(record.uid):
                 return record  # it was unprepared meanwhile
-            done = await self._steps.restore(current)
+            done = await self._engine.restore(current)
         self._destroyed.pop(record.uid, None)
         return done
 
@@ -129,11 +129,11 @@ class StepRecovery:
                 if not await self._recover(self._with_steps):
                     self._is_complete = False
             else:
-                await self._recover([record.uid for record in self._steps.left_over])
-                if not await self._recover(self._steps.without_devices):
+                await self._recover([record.uid for record in self._engine.left_over])
+                if not await self._recover(self._without_devices):
                     self._is_complete = False
                 with suppress(DriverError):  # the disk does not respond
-                    await self._recover(await self._steps.without_daemons())
+                    await self._recover(await self._engine.not_in_force())
             with suppress(TimeoutError):
                 async with asyncio.timeout(_INTERVAL_S):
                     serial = await self._gpus.changed_since(serial)
@@ -146,7 +146,7 @@ class StepRecovery:
             for uid, record in self._prepared_claims.items()
             if record.steps and not self._prepared_claims.is_started(uid)
         ]
-        return [*prepared, *(record.uid for record in self._steps.left_over)]
+        return [*prepared, *(record.uid for record in self._engine.left_over)]
 
     async def _remove_other_specs(self, recovery: RecordRecovery[GpuClaimRecord]) -> None:
         """Remove the specs of claims without a record, once records are complete."""
@@ -185,7 +185,7 @@ class StepRecovery:
                         if not may_use_gpus:
                             return False
                         await self._recover_one(uid)
-        except DaemonStartingError as starting:
+        except NotInForceError as starting:
             if uid not in self._awaited:
                 self._awaited.add(uid)
                 self._starting.put_nowait(starting)
@@ -206,15 +206,15 @@ class StepRecovery:
             while True:
                 starting = await self._starting.get()
                 tasks.start_once(
-                    "mps daemons", partial(self._wait_for_daemons, starting), starting.uid
+                    "mps daemons", partial(self._wait_for_daemons, starting), starting.record.uid
                 )
 
-    async def _wait_for_daemons(self, starting: DaemonStartingError) -> None:
+    async def _wait_for_daemons(self, starting: NotInForceError) -> None:
         """Wait for a claim's daemons without a lock, and do what is to be done after them."""
-        uid, now = starting.uid, asyncio.get_running_loop().time
+        uid, now = starting.record.uid, asyncio.get_running_loop().time
         is_done = False
         try:
-            await self._steps.wait_for_daemons(starting, now() + _DAEMONS_TIMEOUT_S)
+            await self._engine.wait_in_force(starting, now() + _DAEMONS_TIMEOUT_S)
         except DriverError as error:
             if (record := self._prepared_claims.get(uid)) is not None:
                 self._report(record, error)
@@ -241,16 +241,29 @@ class StepRecovery:
         if record is None:
             return
         if self._prepared_claims.is_started(uid):
-            await self._steps.roll_back(record)
+            await self._engine.revert(record)
             if uid not in self._prepared_claims:
                 LOG.info(
                     "What a claim has left, which is not prepared, is undone", claim=str(record.ref)
                 )
         else:
-            await self._steps.restore(record)
+            await self._engine.restore(record)
 
-    def _report_destroyed(self, record: GpuClaimRecord, devices: Sequence[DeviceName]) -> None:
+    @property
+    def _without_devices(self) -> list[ClaimUID]:
+        """The prepared claims whose MIG devices were not all there when their GPUs were looked at.
+
+        The engine asks the GPUs whether it is so, before it does anything.
+        """
+        return [
+            record.uid
+            for record in self._prepared_claims.values()
+            if any(map(self._gpus.has_lost, record.made)) and self._engine.is_at_rest(record.uid)
+        ]
+
+    def _report_destroyed(self, record: GpuClaimRecord, changes: Sequence[Change]) -> None:
         """Report once that devices are gone, as Events of claim, pods and Node, and in the log."""
+        devices = [change.device for change in changes]
         if self._destroyed.get(record.uid) == devices:
             return
         self._destroyed[record.uid] = devices

@@ -1,0 +1,490 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Makes the changes of claims true, and undoes them; the only place that does.
+
+A record is `started` before its first change has an effect, and is an answer after the last one. A
+failure undoes what was made; if that fails, too, the record stays `started`: it keeps its place
+until its claim is prepared or unprepared, or the recovery has undone it. The same state stands
+before an unprepare undoes anything, because a claim whose devices are half gone must not be
+answered either. `transitions` decides what is done. Callers hold the locks of the devices.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from functools import partial
+from typing import Any, Final, Generic
+
+from nvdra_api.errors import DriverError, Reason, RetryableError
+from nvdra_api.ids import ClaimUID
+
+from nvdra_runtime.claims import places, transitions
+from nvdra_runtime.claims.changes import (
+    Change,
+    ChangeKind,
+    ChangingRecord,
+    ChangingT,
+    ClaimFiles,
+    Keep,
+    LateKind,
+    UnnamedUseError,
+    is_of_hardware,
+)
+from nvdra_runtime.claims.prepared_claims import PreparedClaims
+from nvdra_runtime.claims.transitions import Action, Found, Goal, Recorded, State
+from nvdra_runtime.telemetry import logs
+from nvdra_runtime.telemetry.instrumentation import Telemetry
+
+LOG = logs.logger(__name__)
+
+_RETRY_S: Final = 180.0
+"""How long what was started is kept for a claim whose prepare has failed, because a change was not
+in force in time. The kubelet repeats it within two minutes."""
+
+_UNNAMED_USE_S: Final = 10.0
+"""How long a process that ends may keep a device without being listed; then it is a monitor."""
+
+NoteLost = Callable[[Any, Sequence[Change]], None]
+"""Called with the record of a prepared claim, and the changes whose devices are gone."""
+
+
+class NotInForceError(RetryableError):
+    """Changes of a claim were made and are not in force yet: wait without a lock, and repeat.
+
+    Attributes:
+        record: The claim, with its changes as they were made.
+    """
+
+    def __init__(self, record: ChangingRecord, error: DriverError) -> None:
+        super().__init__(error.reason, error.message, error.remedy, claim=str(record.ref))
+        self.record = record
+
+
+class Engine(Generic[ChangingT]):
+    """The changes of one node's claims."""
+
+    def __init__(
+        self,
+        kinds: Callable[[Change], ChangeKind[ChangingT, Any]],
+        claim_files: Sequence[ClaimFiles[ChangingT]],
+        prepared_claims: PreparedClaims[ChangingT],
+        is_absent: Callable[[Change], bool],
+        telemetry: Telemetry,
+    ) -> None:
+        """Create it without any effect.
+
+        Args:
+            kinds: The kind of a change.
+            claim_files: The files of claims, in the order in which they are written.
+            prepared_claims: The records.
+            is_absent: Whether the device of a change is certainly not on the node.
+            telemetry: Traces changes.
+        """
+        self._kinds = kinds
+        self._files = claim_files
+        self._prepared_claims = prepared_claims
+        self._is_absent = is_absent
+        self._telemetry = telemetry
+        self._waiting_until: dict[ClaimUID, float] = {}
+        self._used_since: dict[ClaimUID, float] = {}
+        self._busy: Counter[ClaimUID] = Counter()
+        self._on_lost: list[NoteLost] = []
+
+    def on_lost(self, notify: NoteLost) -> None:
+        """Call `notify` when devices that were made for a prepared claim are found to be gone.
+
+        It is called before they are made again, and again as long as that has not begun.
+        """
+        self._on_lost.append(notify)
+
+    async def prepare(self, planned: ChangingT, verify: Callable[[], Awaitable[None]]) -> ChangingT:
+        """Make the changes of a claim that is not prepared, and record it as prepared.
+
+        What an interrupted attempt has made is finished, if the claim still needs the same.
+
+        Args:
+            planned: What the claim is to get.
+            verify: Called when the changes are made; the claim is refused if it raises.
+
+        Raises:
+            NotInForceError: Everything else is done. Wait without a lock, and call this again.
+            DriverError: A change failed, and everything was undone unless the log says otherwise.
+        """
+        uid = planned.uid
+        if not (planned.steps or self._prepared_claims.is_started(uid)):
+            try:
+                return await self._commit(planned)
+            except DriverError:
+                await self.try_revert(planned)
+                raise
+        with self._under_way(uid):
+            started = self._prepared_claims.get(uid)
+            action = self._next(Goal.IN_FORCE, started, lambda it: planned.has_same_plan(it))
+            if action is Action.RESUME and started is not None:
+                record = planned.resumed(started)
+            else:
+                if action is Action.REPLACE and started is not None:
+                    await self._revert(started)
+                record = await self._inspected(planned)
+            keep = partial(self._prepared_claims.add_started, planned.ref)
+            record = record.begun(self._prepared_claims.boot_id)
+            await keep(record)
+            try:
+                done = await self._applied_late(await self._applied(record, keep))
+                await verify()
+                await self._commit(done)
+            except NotInForceError:
+                # Neither undone here nor by a recovery, as the kubelet may repeat the call.
+                self._waiting_until[uid] = asyncio.get_running_loop().time() + _RETRY_S
+                raise
+            except DriverError:
+                await self.try_revert(self._prepared_claims.get(uid) or record)
+                raise
+            self._waiting_until.pop(uid, None)
+            return done
+
+    async def wait_in_force(self, waiting: NotInForceError, deadline: float) -> None:
+        """Wait until changes are in force that `prepare` or `restore` has made.
+
+        Raises:
+            RetryableError: They are not, with the reason of their kind.
+        """
+        record: Any = waiting.record
+        with self._under_way(record.uid):
+            for kind in dict.fromkeys(kind for kind, _ in self._late(record)):
+                await kind.wait_in_force(record, deadline)
+
+    async def restore(self, record: ChangingT) -> ChangingT:
+        """Make the changes of a prepared claim again, if they are gone, as after a reboot.
+
+        They may be gone without one: an administrator has destroyed a MIG device of a claim.
+
+        Raises:
+            NotInForceError: Everything else is done. Wait without a lock, and call this again.
+            DriverError: A change failed. The claim stays prepared, and this can be repeated.
+        """
+        gone = await self._gone(record)
+        action = self._next(Goal.IN_FORCE, record, lambda _: not gone)
+        done = record
+        if action is Action.RENEW:
+            done = await self._made_again(await self._inspected(record), record)
+        elif action is Action.REPAIR and any(self._is_early(change) for change in gone):
+            done = await self._repaired(record, [change for change in gone if change.has_made])
+        if action is not Action.ANSWER:
+            done = await self._applied_late(done)
+        async with self._files_written(done):
+            if done != self._prepared_claims.get(record.uid):
+                await self._prepared_claims.add(record.ref, done)
+        if action is not Action.ANSWER:
+            LOG.info(
+                "What a prepared claim needs was done to the hardware again",
+                claim=str(record.ref),
+                devices=[step.device for step in done.steps],
+            )
+        return done
+
+    async def release(self, record: ChangingT, *, may_use_devices: bool) -> None:
+        """Undo the changes of a claim that is unprepared, and remove its files and record.
+
+        What a device does not let be undone keeps no pod from ending: the record stays, marked as
+        released, is undone when the device answers again (`left_over`), and ends with the boot as
+        all changes of devices do.
+
+        Args:
+            record: The claim.
+            may_use_devices: False while it is released for an administrator.
+
+        Raises:
+            DriverError: A process still uses a device, or files cannot be removed.
+        """
+        with self._under_way(record.uid):
+            await self._revert(record, may_use_devices=may_use_devices, may_leave=True)
+
+    async def revert(self, record: ChangingT) -> None:
+        """Undo the changes of a claim that is not prepared, and remove its files and record.
+
+        It stays as a tombstone while a change cannot be undone that holds nothing.
+
+        Raises:
+            DriverError: A change cannot be undone. The record stays `started`.
+        """
+        with self._under_way(record.uid):
+            await self._revert(record)
+
+    async def try_revert(self, record: ChangingT) -> bool:
+        """As `revert`. Returns False if that is not possible now: the record stays."""
+        try:
+            await self.revert(record)
+        except DriverError as error:
+            LOG.warning(
+                "What was done for a claim cannot be undone yet; it is tried again",
+                claim=str(record.ref),
+                error=str(error),
+            )
+            return False
+        return True
+
+    @property
+    def left_over(self) -> list[ChangingT]:
+        """The records that are `started` although nothing works on them."""
+        now = asyncio.get_running_loop().time()
+        return [
+            record
+            for record in self._prepared_claims.started
+            if record.uid not in self._busy and now >= self._waiting_until.get(record.uid, now)
+        ]
+
+    def is_at_rest(self, uid: ClaimUID) -> bool:
+        """Whether the claim is prepared, and nothing works on it."""
+        return uid not in self._busy and not self._prepared_claims.is_started(uid)
+
+    async def not_in_force(self) -> list[ClaimUID]:
+        """The prepared claims of which late changes are not in force, and nothing makes them.
+
+        Raises:
+            RetryableError: That cannot be known.
+        """
+        resting = [each for each in self._prepared_claims.values() if self.is_at_rest(each.uid)]
+        found = []
+        for record in resting:
+            for kind, change in self._late(record):
+                if not await kind.is_in_force(record, change):
+                    found.append(record.uid)
+                    break
+        return found
+
+    def _next(
+        self, goal: Goal, record: ChangingT | None, is_all: Callable[[ChangingT], bool]
+    ) -> Action:
+        if record is None:
+            return transitions.TABLE[State(goal, Recorded.NOTHING, Found.NONE)]
+        is_started = self._prepared_claims.is_started(record.uid)
+        recorded = Recorded.STARTED if is_started else Recorded.PREPARED
+        found = Found.ALL if is_all(record) else Found.OTHER
+        if record.steps and record.steps_boot != self._prepared_claims.boot_id:
+            found = Found.NONE
+        return transitions.TABLE[State(goal, recorded, found)]
+
+    def _late(self, record: ChangingT) -> list[tuple[LateKind[ChangingT, Any], Change]]:
+        kinds = ((self._kinds(change), change) for change in record.steps)
+        return [(kind, change) for kind, change in kinds if isinstance(kind, LateKind)]
+
+    def _is_early(self, change: Change) -> bool:
+        return not isinstance(self._kinds(change), LateKind)
+
+    async def _gone(self, record: ChangingT) -> list[Change]:
+        """The changes that are not in force: in another boot, all of them."""
+        if record.steps_boot != self._prepared_claims.boot_id:
+            return list(record.steps)
+        return [
+            change
+            for change in record.steps
+            if not await self._kinds(change).is_in_force(record, change)
+        ]
+
+    async def _inspected(self, record: ChangingT) -> ChangingT:
+        return record.with_steps(
+            await places.on_each(
+                record.steps, lambda change: self._kinds(change).inspect(record, change)
+            )
+        )
+
+    async def _applied(self, record: ChangingT, keep: Keep[ChangingT]) -> ChangingT:
+        """The record after the changes of devices, which are made side by side.
+
+        Raises:
+            DriverError: A change failed. What can be changed in other places is.
+        """
+        current = list(record.steps)
+        early = [change for change in current if self._is_early(change)]
+
+        async def apply(change: Change) -> None:
+            number = current.index(change)
+
+            async def keep_part(part: Change) -> None:
+                current[number] = part
+                await keep(record.with_steps(current))
+
+            current[number] = await self._kinds(change).apply(record, change, keep_part)
+
+        if early:
+            with self._telemetry.step("do steps"):
+                await places.on_each(early, apply)
+        return record.with_steps(current) if early else record
+
+    async def _applied_late(self, record: ChangingT) -> ChangingT:
+        """The record after its late changes. All that they need is made.
+
+        Raises:
+            NotInForceError: They are not in force yet.
+            DriverError: One cannot be made.
+        """
+        made = [
+            await self._kinds(change).apply(record, change, _keep_nothing)
+            if not self._is_early(change)
+            else change
+            for change in record.steps
+        ]
+        done = record.with_steps(made)
+        for kind, change in self._late(done):
+            if not await kind.is_in_force(done, change):
+                raise NotInForceError(done, kind.pending(done))
+        return done
+
+    async def _made_again(self, record: ChangingT, former: ChangingT) -> ChangingT:
+        """The record of a prepared claim after the changes of devices were made again."""
+        keep = partial(self._prepared_claims.add, record.ref)
+        begun = record.begun(self._prepared_claims.boot_id)
+        await keep(begun)
+        done = await self._applied(begun, keep)
+        for files in self._files:
+            done = files.updated(done, former)
+        if self._late(done):  # they may take minutes, and what was made is known by now
+            async with self._files_written(done):
+                await keep(done)
+        return done
+
+    async def _repaired(self, record: ChangingT, lost: Sequence[Change]) -> ChangingT:
+        """The record after changes were made again that are gone, although no reboot was.
+
+        Raises:
+            PermanentError: `UnknownDevice`: something foreign is in a place.
+        """
+        if lost:
+            for notify in self._on_lost:
+                notify(record, lost)
+            for files in self._files:
+                await files.withdraw(record)
+            for change in lost:
+                await self._kinds(change).check_place(change)
+        again = record.with_steps([c.anew() if c in lost else c for c in record.steps])
+        try:
+            return await self._made_again(again, record)
+        except DriverError:
+            if lost:
+                await self._put_back(record, lost)
+            raise
+
+    async def _put_back(self, record: ChangingT, lost: Sequence[Change]) -> None:
+        """Forget a failed attempt to make lost devices again, if it has made nothing.
+
+        So the next one checks their places, too: something foreign may be there by then.
+        """
+        try:
+            for change in lost:
+                await self._kinds(change).inspect(record, change)
+            await self._prepared_claims.add(record.ref, record)
+        except DriverError as error:
+            LOG.v(
+                2, "The record stays that of the attempt", claim=str(record.ref), error=str(error)
+            )
+
+    async def _revert(
+        self, record: ChangingT, *, may_use_devices: bool = True, may_leave: bool = False
+    ) -> None:
+        left: ChangingT | None = None
+        if record.steps:
+            action = self._next(Goal.UNDONE, record, lambda _: True)
+            if not self._prepared_claims.is_started(record.uid):
+                await self._prepared_claims.add_started(record.ref, record)
+            for kind, change in reversed(self._late(record)):
+                await kind.revert(record, change)
+            self._waiting_until.pop(record.uid, None)
+            if action is Action.REVERT:
+                try:
+                    left = await self._reverted(record, may_use_devices=may_use_devices)
+                except DriverError as error:
+                    if not (may_leave and self._may_leave(record.uid, error)):
+                        raise
+                    LOG.warning(
+                        "A claim is unprepared, and what was done for it cannot be undone yet",
+                        claim=str(record.ref),
+                        error=str(error),
+                    )
+                    left = record.model_copy(update={"is_released": True})
+        self._used_since.pop(record.uid, None)
+        async with self._files_removed(record):
+            if left is None and record.uid in self._prepared_claims:
+                with self._telemetry.step("commit state"):
+                    await self._prepared_claims.remove(record.uid)
+            elif left is not None and left != record:
+                await self._prepared_claims.add_started(record.ref, left)
+
+    async def _reverted(self, record: ChangingT, *, may_use_devices: bool) -> ChangingT | None:
+        """Undo the changes of devices, the last one first. Returns what is left, as a tombstone.
+
+        Raises:
+            DriverError: A change cannot be undone. What can be undone in other places is.
+        """
+        early = [change for change in reversed(record.steps) if self._is_early(change)]
+        if not early:
+            return None
+        if not may_use_devices:
+            raise RetryableError(Reason.NVML_RELEASED, "NVML is released")
+
+        async def revert(change: Change) -> Change | None:
+            if self._is_absent(change):
+                LOG.warning(
+                    "A device is gone, and with it what was done for a claim",
+                    device=change.device,
+                    place=change.place,
+                )
+                return None
+            return await self._kinds(change).revert(record, change)
+
+        with self._telemetry.step("undo steps"):
+            rests = await places.on_each(early, revert)
+        left = [rest for rest in rests if rest is not None]
+        if left:
+            LOG.info(
+                "A part of what was done for a claim stays, because a program keeps it",
+                claim=str(record.ref),
+                places=[rest.place for rest in left],
+            )
+        return record.ended(left) if left else None
+
+    def _may_leave(self, uid: ClaimUID, error: DriverError) -> bool:
+        """Whether a claim ends although this cannot be undone."""
+        if not isinstance(error, UnnamedUseError):
+            return is_of_hardware(error) or error.reason is Reason.NVML_RELEASED
+        now = asyncio.get_running_loop().time()
+        return now - self._used_since.setdefault(uid, now) > _UNNAMED_USE_S
+
+    async def _commit(self, record: ChangingT) -> ChangingT:
+        """Record a claim as prepared, while its files are written.
+
+        Raises:
+            DriverError: One of both is not possible. Nothing is recorded.
+        """
+        async with self._files_written(record):
+            with self._telemetry.step("commit state"):
+                await self._prepared_claims.add(record.ref, record)
+        return record
+
+    @asynccontextmanager
+    async def _files_written(self, record: ChangingT) -> AsyncIterator[None]:
+        async with AsyncExitStack() as stack:
+            for files in self._files:
+                await stack.enter_async_context(files.being_written(record))
+            yield
+
+    @asynccontextmanager
+    async def _files_removed(self, record: ChangingT) -> AsyncIterator[None]:
+        async with AsyncExitStack() as stack:
+            for files in reversed(self._files):
+                await stack.enter_async_context(files.being_removed(record))
+            yield
+
+    @contextmanager
+    def _under_way(self, uid: ClaimUID) -> Iterator[None]:
+        self._busy[uid] += 1
+        try:
+            yield
+        finally:
+            self._busy[uid] -= 1
+            if not self._busy[uid]:
+                del self._busy[uid]
+
+
+async def _keep_nothing(_: Change) -> None:
+    """A late change is recorded as a whole."""
