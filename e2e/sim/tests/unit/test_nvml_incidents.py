@@ -180,13 +180,13 @@ def test_a_mig_device_cannot_be_registered(nvml_on: NvmlOn) -> None:
 def test_a_wait_is_as_long_as_asked(nvml_on: NvmlOn, timeout_ms: int) -> None:
     nvml_on("t4")
     events, late = event_set(0), []
-    for _ in range(5):
+    # The machine may hold waits up; none ends early.
+    while not late or min(late) >= 0.02:
+        assert len(late) < 50
         begin = time.monotonic()
         assert drained(events, timeout_ms) == [END]
         late.append(time.monotonic() - begin - timeout_ms / 1000)
-    # The machine may hold one wait up; none ends early.
-    assert min(late) < 0.02
-    assert min(late) >= 0
+        assert late[-1] >= 0
 
 
 def test_whoever_reads_too_late_loses_the_oldest_events(nvml_on: NvmlOn) -> None:
