@@ -282,6 +282,14 @@ MUTANTS: Final = (
         (_STATUS,),
     ),
     Mutant(
+        "status: pods are to be deleted for GPUs in no clique",
+        f"{_CONTROLLER}/status.py",
+        "    elsewhere = [member for member in moved if member.moved_to]\n",
+        "    elsewhere = [*moved]\n",
+        "Pods are deleted, and the next ones join the clique that the GPUs have left.",
+        (_STATUS,),
+    ),
+    Mutant(
         "unlabel: without `test`",
         f"{_CONTROLLER}/object_writer.py",
         '            {"op": "test", "path": path, "value": snapshot.uid},\n',

@@ -13,6 +13,7 @@ _WRITER: Final = f"{_UNIT}/claims/test_record_writer.py"
 _READINESS: Final = f"{_UNIT}/daemon/test_readiness.py"
 _ADMISSION: Final = f"{_UNIT}/domains/test_admission.py"
 _CLIQUE: Final = f"{_UNIT}/fabric/test_clique.py"
+_MONITOR: Final = f"{_UNIT}/fabric/test_monitor.py"
 _KNOWN: Final = f"{_UNIT}/fabric/test_known_clique.py"
 _MONITOR: Final = f"{_UNIT}/fabric/test_monitor.py"
 _COMPONENT: Final = "packages/nvdra-cd-plugin/tests/component"
@@ -58,6 +59,22 @@ MUTANTS: Final = (
         "if each.domain and each.is_channel}",
         "A domain stays Ready while the GPUs of a node are in another clique.",
         (f"{_UNIT}/daemon/test_clique_files.py",),
+    ),
+    Mutant(
+        "fabric: GPUs that have left it are in the clique that is kept",
+        f"{_PLUGIN}/fabric/monitor.py",
+        "return self.clique if self.is_attached or not self.clique else NO_CLIQUE",
+        "return self.clique",
+        "A domain stays Ready while the GPUs of a node are in no fabric.",
+        (_MONITOR,),
+    ),
+    Mutant(
+        "fabric: GPUs that have left it are no problem of their node",
+        f"{_PLUGIN}/fabric/monitor.py",
+        "        if problem is None and known and not result.is_attached:\n",
+        "        if False:\n",
+        "The domain sends people to the Events of the Node, and there is none.",
+        (_MONITOR,),
     ),
     Mutant(
         "readiness: a daemon in another clique is starting",

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Connections between the IMEX of two nodes, which are READY without them."""
 
-import json
 from collections.abc import Iterator
 
 import pytest
 from nvdra_testing.cluster import compute_domains
-from nvdra_testing.cluster.compute_domains import Domain, Json
+from nvdra_testing.cluster.compute_domains import Domain
 from nvdra_testing.cluster.installation import Cluster
 from nvdra_testing.cluster.kubectl import Kubectl
 
@@ -42,17 +41,11 @@ def domain(rack: Cluster, team: Kubectl) -> Iterator[Domain]:
 
 def not_degraded_by(team: Kubectl, *words: str) -> str | None:
     """The condition Degraded unless it is True for broken links and has these words."""
-    conditions = compute_domains.status(team, "ring").get("conditions", [])
-    degraded: Json = next((each for each in conditions if each["type"] == "Degraded"), {})
-    is_told = degraded.get("reason") == "ImexLinksBroken"
-    is_told = is_told and all(word in degraded["message"] for word in words)
-    return None if is_told else json.dumps(degraded)
+    return compute_domains.not_degraded(team, "ring", "ImexLinksBroken", *words)
 
 
 def still_degraded(team: Kubectl) -> str | None:
-    conditions = compute_domains.status(team, "ring")["conditions"]
-    degraded = next(each for each in conditions if each["type"] == "Degraded")
-    return None if degraded["status"] == "False" else json.dumps(degraded)
+    return compute_domains.still_degraded(team, "ring")
 
 
 def test_two_driver_versions_in_a_domain_are_told_until_both_are_one(

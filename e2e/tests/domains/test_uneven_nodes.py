@@ -3,6 +3,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import pytest
 from nvdra_testing.cluster import compute_domains
@@ -13,6 +14,9 @@ from nvdra_testing.cluster.kubectl import Kubectl
 BOTH = ("node-1", "node-2")
 CLIQUE, OTHER_CLIQUE = 2, 7
 """The clique of every GPU in the simulated rack, and the one that some are given."""
+BACK = ("--fabric-state", "completed", "--clique", str(CLIQUE))
+NOTICED_S = 100
+"""GPUs are asked every 45 s, the plugin writes and the daemon reads every 5 s: a minute at most."""
 
 
 @contextmanager
@@ -22,8 +26,7 @@ def changed_fabric(rack: Cluster, node: str, *flags: str) -> Iterator[None]:
         compute_domains.restart_with_fabric(rack, node, *flags)
         yield
     finally:
-        back = ("--fabric-state", "completed", "--clique", str(CLIQUE))
-        compute_domains.restart_with_fabric(rack, node, *back)
+        compute_domains.restart_with_fabric(rack, node, *BACK)
 
 
 @contextmanager
@@ -75,3 +78,50 @@ def test_a_domain_over_nodes_with_and_without_fabric_is_ready_on_both(
         assert team.exec("node-2", "find", "/dev", "-name", "channel*") == ""
         (clique,) = domain.objects("computedomaincliques")
         assert [each["nodeName"] for each in clique["daemons"]] == ["node-1"]
+
+
+@pytest.mark.timeout(600, func_only=True)
+def test_a_domain_says_which_node_has_left_its_clique_and_what_to_do(
+    rack: Cluster, team: Kubectl
+) -> None:
+    with running_domain(rack, team) as (domain, nodes):
+        daemons, joined = domain.daemons(), nodes["node-1"]["cliqueID"]
+        other = f"{joined.partition('.')[0]}.{OTHER_CLIQUE}"
+        elsewhere = (
+            f"the GPUs of node-1 are in the clique {other} now, and its daemon has joined {joined}",
+            "delete the daemon's pod",
+        )
+        nowhere = (
+            f"the GPUs of node-1 are in no NVLink clique now, and its daemon has joined {joined}",
+            "drain the node and reboot it",
+        )
+        try:
+            for words, *flags in (
+                (elsewhere, "--clique", str(OTHER_CLIQUE)),
+                (nowhere, "--fabric-state", "not_supported"),
+            ):
+                rack.simctl("node-1", "fabric", "all", *flags)
+                wait_degraded(team, *words)
+                rack.simctl("node-1", "fabric", "all", *BACK)
+                team.wait(
+                    partial(compute_domains.still_degraded, team, "ring"),
+                    "nothing to be wrong any more",
+                    NOTICED_S,
+                )
+        finally:
+            rack.simctl("node-1", "fabric", "all", *BACK)
+        assert domain.daemons() == daemons
+        assert compute_domains.status(team, "ring")["status"] == "Ready"
+        assert compute_domains.channels(team, "node-1") == {"channel0"}
+
+
+def wait_degraded(team: Kubectl, *words: str) -> None:
+    """Wait until the domain is Degraded by another clique, and an Event says so, in these words."""
+    told = partial(compute_domains.not_degraded, team, "ring", "CliqueChanged", *words)
+    team.wait(told, f"the domain to say {words}", NOTICED_S)
+
+    def missing() -> str | None:
+        events = [text for reason, text in team.events("ring") if reason == "CliqueChanged"]
+        return None if any(all(word in text for word in words) for text in events) else str(events)
+
+    team.wait(missing, f"an Event of the domain that says {words}")

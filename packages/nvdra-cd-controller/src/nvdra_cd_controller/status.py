@@ -322,18 +322,28 @@ def _broken_links(members: Sequence[Member]) -> Iterator[str]:
 
 
 def _list_moved(moved: Sequence[Member]) -> str:
+    elsewhere = [member for member in moved if member.moved_to]
+    nowhere = [member for member in moved if not member.moved_to]
+    remedies = {
+        "delete the daemon's pod, and then the workload's pods on the node; the next ones join the "
+        "clique of the node": elsewhere,
+        "see the Events of the Node, and `nvidia-smi -q` on it, section Fabric; if they do not "
+        "join the fabric again, drain the node and reboot it": nowhere,
+    }
+    return "; ".join(
+        f"{_list_left(members)}: {remedy}" for remedy, members in remedies.items() if members
+    )
+
+
+def _list_left(members: Sequence[Member]) -> str:
     texts = [
         f"the GPUs of {member.node} are in "
         f"{f'the clique {member.moved_to}' if member.moved_to else 'no NVLink clique'} now, and "
         f"its daemon has joined {member.clique}"
-        for member in moved[:_MAX_NAMED_MEMBERS]
+        for member in members[:_MAX_NAMED_MEMBERS]
     ]
-    rest = len(moved) - len(texts)
-    texts += [f"and {rest} more"] if rest else []
-    return (
-        f"{'; '.join(texts)}: delete the daemon's pod, and then the workload's pods on the node; "
-        "the next ones join the clique of the node"
-    )
+    rest = len(members) - len(texts)
+    return "; ".join([*texts, *([f"and {rest} more"] if rest else [])])
 
 
 def _misdirected_links(members: Sequence[Member]) -> Iterator[str]:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The status of a domain, its conditions with reasons, and the Events about it."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -398,18 +399,48 @@ def test_a_daemon_that_is_silent_for_a_minute_degrades_the_domain() -> None:
     assert status.silence_due_in_s((soon, ready("b")), NOW) == 5.0
 
 
-@pytest.mark.parametrize(("clique", "where"), [("c.5", "the clique c.5"), ("", "no NVLink clique")])
+JOIN_ANOTHER = (
+    "delete the daemon's pod, and then the workload's pods on the node; the next ones join the "
+    "clique of the node"
+)
+JOIN_AGAIN = (
+    "see the Events of the Node, and `nvidia-smi -q` on it, section Fabric; if they do not join "
+    "the fabric again, drain the node and reboot it"
+)
+
+
+@pytest.mark.parametrize(
+    ("cliques", "message"),
+    [
+        (
+            ["c.5"],
+            f"the GPUs of a are in the clique c.5 now, and its daemon has joined {CLIQUE}: "
+            f"{JOIN_ANOTHER}",
+        ),
+        (
+            [""],
+            f"the GPUs of a are in no NVLink clique now, and its daemon has joined {CLIQUE}: "
+            f"{JOIN_AGAIN}",
+        ),
+        (
+            ["", "c.5"],
+            f"the GPUs of b are in the clique c.5 now, and its daemon has joined {CLIQUE}: "
+            f"{JOIN_ANOTHER}; the GPUs of a are in no NVLink clique now, and its daemon has joined "
+            f"{CLIQUE}: {JOIN_AGAIN}",
+        ),
+    ],
+    ids=["another clique", "none", "both"],
+)
 def test_gpus_that_have_left_their_daemons_clique_degrade_the_domain(
-    clique: str, where: str
+    cliques: Sequence[str], message: str
 ) -> None:
-    members = (replace(ready("a"), moved_to=CliqueID(clique)), ready("b", 1))
-    found = status_of(StatusInputs(members=members))
+    moved = tuple(
+        replace(ready(node, index), moved_to=CliqueID(clique))
+        for index, (node, clique) in enumerate(zip("ab", cliques, strict=False))
+    )
+    found = status_of(StatusInputs(members=(*moved, ready("c", 2))))
     degraded = condition(found, ConditionType.DEGRADED)
     assert degraded.reason == ConditionReason.CLIQUE_CHANGED
-    assert degraded.message == (
-        f"the GPUs of a are in {where} now, and its daemon has joined {CLIQUE}: delete the "
-        "daemon's pod, and then the workload's pods on the node; the next ones join the clique of "
-        "the node"
-    )
+    assert degraded.message == message
     reasons = [each.reason for each in status.events(ComputeDomainStatus(), found)]
     assert ConditionReason.CLIQUE_CHANGED in reasons

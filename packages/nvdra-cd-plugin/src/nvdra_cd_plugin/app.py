@@ -159,7 +159,7 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
             watch = LabelWatch(context.node, context.api, membership, context.metrics.watch_restart)
             await enter(background_tasks.running(label_watch=watch.run))
             clique_files = CliqueFiles(
-                lambda: fabric.status.clique, prepared_claims, directories, files
+                lambda: fabric.status.gpus_clique, prepared_claims, directories, files
             )
             await enter(background_tasks.running(clique_files=clique_files.run))
         await enter(

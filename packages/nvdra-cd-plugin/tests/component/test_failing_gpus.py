@@ -2,6 +2,7 @@
 """GPUs that fail alone: the others say which clique the node belongs to, and it is remembered."""
 
 import pytest
+from nvdra_runtime.computedomain import node_clique
 from nvdra_testing.hardware import driver_installation
 from nvdra_testing.node.domain_rig import DomainRig
 
@@ -44,6 +45,25 @@ async def test_the_clique_of_this_boot_is_known_to_the_next_process(rig: DomainR
     assert set(rig.devices()) == DEVICES
     domain = rig.create_domain()
     await rig.make_daemon_ready(domain)
+    assert not (await rig.prepare(rig.create_channel_claim(domain))).error
+
+
+@pytest.mark.parametrize("state", ["not_supported", "in_progress"])
+async def test_a_daemon_learns_that_the_gpus_are_in_no_fabric_any_more(
+    rig: DomainRig, state: str
+) -> None:
+    await rig.start()
+    domain = rig.create_domain()
+    await rig.make_daemon_ready(domain)
+    directory = rig.domain_directory(domain)
+    await rig.poll_until(lambda: node_clique.read(directory) == rig.clique, "the node's clique")
+    await rig.stop()  # GPUs that are well are asked every 45 s, and at the start
+    rig.node.simctl("fabric", "all", "--fabric-state", state)
+    await rig.start()
+    await rig.poll_until(lambda: node_clique.read(directory) == "", "no clique")
+    await rig.poll_until(lambda: rig.events("FabricError"), "an Event of the Node")
+    assert rig.process.get("/readyz")[0] == 200
+    assert f"clique {rig.clique}, and now: FabricError" in readiness(rig)
     assert not (await rig.prepare(rig.create_channel_claim(domain))).error
 
 

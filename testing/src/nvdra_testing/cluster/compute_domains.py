@@ -127,6 +127,24 @@ def wait_ready(pods: Kubectl, name: str, members: int, timeout_s: float = 30) ->
     pods.wait(lambda: not_ready(pods, name, members), what, timeout_s)
 
 
+def not_degraded(pods: Kubectl, name: str, reason: str, *words: str) -> str | None:
+    """The condition Degraded unless it is True for the reason and has these words; else None."""
+    seen = _degraded(pods, name)
+    is_so = seen.get("status") == "True" and seen["reason"] == reason
+    return None if is_so and all(word in seen["message"] for word in words) else json.dumps(seen)
+
+
+def still_degraded(pods: Kubectl, name: str) -> str | None:
+    """The condition Degraded unless it is False."""
+    seen = _degraded(pods, name)
+    return None if seen.get("status") == "False" else json.dumps(seen)
+
+
+def _degraded(pods: Kubectl, name: str) -> Json:
+    conditions = status(pods, name).get("conditions", [])
+    return next((each for each in conditions if each["type"] == "Degraded"), {})
+
+
 def not_described(pods: Kubectl, name: str, *words: str, kind: str = "computedomain") -> str | None:
     """The output of `kubectl describe` if it lacks any of the words; None otherwise."""
     shown = pods.run("describe", kind, name)

@@ -104,6 +104,15 @@ def check_driver(version: str) -> None:
         )
 
 
+def left_error(former: CliqueID) -> PermanentError:
+    """What it means that no GPU is in a fabric after they were in the clique `former`."""
+    return PermanentError(
+        Reason.FABRIC_ERROR,
+        f"the GPUs of this node are in no NVLink fabric any more; they were in clique {former}",
+        f"{_REMEDY}; if they do not join it again, drain the node and reboot it",
+    )
+
+
 def _check_joined(seen: Sequence[GpuFabricInfo], tolerates_unfinished: bool) -> None:
     settled = (GpuFabricState.NOT_SUPPORTED, GpuFabricState.COMPLETED)
     unfinished = [each for each in seen if each.state not in settled]

@@ -3,7 +3,8 @@
 
 While the fabric or the driver is not there yet, it queries every five seconds; only claims on this
 node wait for that. A clique that is known stays known, also to the next process of this boot: GPUs
-that leave the fabric later do not change which clique the node belongs to. While NVML is released
+that leave the fabric later do not change which clique the node belongs to, and the daemons of the
+node report that they have left it. While NVML is released
 on the node nothing is queried, so that nothing of the driver is open in this process.
 
 Source: docs/reference/compute-domain.md, "Device library", "Clique ID", "Observability" (KW-65).
@@ -11,16 +12,18 @@ Source: docs/reference/compute-domain.md, "Device library", "Clique ID", "Observ
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from nvdra_api.errors import DriverError, PermanentError, Reason, RetryableError
 from nvdra_api.ids import CliqueID
 from nvdra_api.resource.claims import ClaimRef
+from nvdra_api.v1beta1.compute_domain import NO_CLIQUE
 from nvdra_runtime.claims.device_wait_queue import DeviceWaitQueue
 from nvdra_runtime.process.worker import Worker
 from nvdra_runtime.telemetry import logs
 
+from nvdra_cd_plugin.fabric import clique
 from nvdra_cd_plugin.fabric.known_clique import KnownClique
 from nvdra_cd_plugin.fabric.nvml_query import FabricAnswer, FabricQuery
 
@@ -49,16 +52,28 @@ class FabricStatus:
     Attributes:
         clique: The node's clique; None while it is unknown, empty without a fabric.
         problem: The error of the last query, or why there was none; None if it succeeded.
+        is_attached: Whether a GPU was in a fabric that spans nodes when they last answered.
     """
 
     clique: CliqueID | None = None
     problem: DriverError | None = None
+    is_attached: bool = True
+
+    @property
+    def gpus_clique(self) -> CliqueID | None:
+        """The clique that the GPUs are in now: empty if they have left the one that is kept."""
+        return self.clique if self.is_attached or not self.clique else NO_CLIQUE
 
     def updated(self, result: FabricAnswer | DriverError) -> "FabricStatus":
         """The status after another query, or after one that could not be made."""
         if isinstance(result, DriverError):
-            return FabricStatus(self.clique, result)
-        return FabricStatus(result.clique or self.clique or result.clique, result.problem)
+            return replace(self, problem=result)
+        is_kept = not result.clique and self.clique is not None
+        known = self.clique if is_kept else result.clique
+        problem = result.problem
+        if problem is None and known and not result.is_attached:
+            problem = clique.left_error(known)
+        return FabricStatus(known, problem, result.is_attached)
 
 
 class FabricMonitor:
@@ -163,9 +178,10 @@ class FabricMonitor:
                 rest_s = 0.0
             elif rest_s <= 0:
                 result = await self._run_query()
-                self.has_answer |= isinstance(result, FabricAnswer)
+                is_answer = isinstance(result, FabricAnswer) and result.clique is not None
+                self.has_answer |= is_answer
                 await self._set_status(self.status.updated(result))
-                rest_s = INTERVAL_S if isinstance(result, FabricAnswer) else RETRY_INTERVAL_S
+                rest_s = INTERVAL_S if is_answer else RETRY_INTERVAL_S
             await self._keep_clique()
             await asyncio.sleep(RETRY_INTERVAL_S)
             rest_s -= RETRY_INTERVAL_S
@@ -185,10 +201,10 @@ class FabricMonitor:
             return error
 
     async def _keep_clique(self) -> None:
-        clique = self.status.clique
-        if clique is not None and clique != self._kept:
-            await self._files.run(self._known.write, clique)
-            self._kept = clique
+        known = self.status.clique
+        if known is not None and known != self._kept:
+            await self._files.run(self._known.write, known)
+            self._kept = known
 
     async def _set_status(self, status: FabricStatus) -> None:
         previous, self.status = self.status, status

@@ -44,12 +44,15 @@ class FabricAnswer:
     """What the node's GPUs say.
 
     Attributes:
-        clique: The node's clique; empty without a fabric.
-        problem: `DeviceUnhealthy`: which GPUs have not answered; None if all have.
+        clique: The node's clique; empty without a fabric, None if `problem` leaves none.
+        problem: `FabricError`: why there is no clique; `DeviceUnhealthy`: which GPUs have not
+            answered; None if all have.
+        is_attached: Whether a GPU is in a fabric that spans nodes.
     """
 
-    clique: CliqueID
+    clique: CliqueID | None
     problem: DriverError | None = None
+    is_attached: bool = True
 
 
 def find_library(host: Host) -> Path:
@@ -92,7 +95,7 @@ class FabricQuery:
         """The node's clique at this moment. GPUs that fail alone are left out.
 
         Raises:
-            DriverError: `FabricError`; `DriverMismatch`: there is no driver, or NVML does not work;
+            DriverError: `DriverMismatch`: there is no driver, or NVML does not work;
                 `DeviceUnhealthy`: no GPU answers.
         """
         try:
@@ -119,16 +122,21 @@ class FabricQuery:
                 failures.append(error)
         if failures and len(failures) == count:
             raise _unhealthy_error("no GPU of this node answers", failures)
-        found = clique.clique_of(
-            infos,
-            is_strict=self._policy.is_strict,
-            tolerates_unfinished=self._policy.tolerates_unfinished,
-        )
+        is_attached = any(each.is_attached for each in infos)
+        try:
+            found = clique.clique_of(
+                infos,
+                is_strict=self._policy.is_strict,
+                tolerates_unfinished=self._policy.tolerates_unfinished,
+            )
+        except DriverError as error:
+            return FabricAnswer(None, error, is_attached)
         if found and self._policy.requires_dns_names:  # without a fabric IMEX resolves no names
             self._check_driver(nvml.driver_version())
         if not failures:
-            return FabricAnswer(found)
-        return FabricAnswer(found, _unhealthy_error("GPUs of this node do not answer", failures))
+            return FabricAnswer(found, is_attached=is_attached)
+        problem = _unhealthy_error("GPUs of this node do not answer", failures)
+        return FabricAnswer(found, problem, is_attached)
 
     def _check_driver(self, version: str) -> None:
         clique.check_driver(version)

@@ -10,6 +10,7 @@ import pytest_asyncio
 from nvdra_api.errors import DriverError, PermanentError, Reason, RetryableError
 from nvdra_api.ids import ClaimUID, CliqueID
 from nvdra_api.resource.claims import ClaimRef
+from nvdra_cd_plugin.fabric import clique
 from nvdra_cd_plugin.fabric.known_clique import KnownClique
 from nvdra_cd_plugin.fabric.monitor import FabricMonitor, FabricStatus, ReadRelease
 from nvdra_cd_plugin.fabric.nvml_query import FabricAnswer, FabricPolicy, FabricQuery
@@ -96,18 +97,43 @@ async def test_a_known_clique_is_returned_at_once(watch: FabricMonitor) -> None:
 
 
 @pytest.mark.parametrize(
-    ("result", "expected"),
+    ("result", "expected", "of_gpus"),
     [
-        (FabricAnswer(CliqueID("c.2")), FabricStatus(CliqueID("c.2"))),
-        (FabricAnswer(CliqueID("c.2"), LOST), FabricStatus(CliqueID("c.2"), LOST)),
-        (FabricAnswer(CliqueID("")), FabricStatus(CliqueID("c.1"))),
-        (ON_ITS_WAY, FabricStatus(CliqueID("c.1"), ON_ITS_WAY)),
+        (FabricAnswer(CliqueID("c.2")), FabricStatus(CliqueID("c.2")), "c.2"),
+        (FabricAnswer(CliqueID("c.2"), LOST), FabricStatus(CliqueID("c.2"), LOST), "c.2"),
+        (FabricAnswer(None, ON_ITS_WAY), FabricStatus(CliqueID("c.1"), ON_ITS_WAY), "c.1"),
+        (
+            FabricAnswer(None, ON_ITS_WAY, is_attached=False),
+            FabricStatus(CliqueID("c.1"), ON_ITS_WAY, is_attached=False),
+            "",
+        ),
+        (NO_DRIVER, FabricStatus(CliqueID("c.1"), NO_DRIVER), "c.1"),
     ],
 )
 def test_a_known_clique_is_kept_until_there_is_another_one(
-    result: FabricAnswer | DriverError, expected: FabricStatus
+    result: FabricAnswer | DriverError, expected: FabricStatus, of_gpus: str
 ) -> None:
-    assert FabricStatus(CliqueID("c.1"), NO_DRIVER).updated(result) == expected
+    status = FabricStatus(CliqueID("c.1"), LOST).updated(result)
+    assert status == expected
+    assert status.gpus_clique == of_gpus
+
+
+def test_gpus_that_are_in_no_fabric_any_more_are_a_problem_of_their_node() -> None:
+    status = FabricStatus(CliqueID("c.1")).updated(FabricAnswer(CliqueID(""), is_attached=False))
+    assert (status.clique, status.gpus_clique) == ("c.1", "")
+    assert str(status.problem) == str(clique.left_error(CliqueID("c.1")))
+    while_released = status.updated(RELEASED)
+    assert (while_released.gpus_clique, while_released.problem) == ("", RELEASED)
+    assert while_released.updated(FabricAnswer(CliqueID("c.1"))) == FabricStatus(CliqueID("c.1"))
+
+
+@pytest.mark.parametrize("known", [None, CliqueID("")])
+def test_a_node_that_was_in_no_fabric_in_this_boot_has_not_left_one(known: CliqueID | None) -> None:
+    nowhere = FabricAnswer(CliqueID(""), is_attached=False)
+    status = FabricStatus(known).updated(nowhere)
+    assert (status.gpus_clique, status.problem) == ("", None)
+    joining = FabricStatus(known).updated(FabricAnswer(None, ON_ITS_WAY, is_attached=False))
+    assert (joining.gpus_clique, joining.problem) == (known, ON_ITS_WAY)
 
 
 @pytest.mark.parametrize("clique", [None, CliqueID("c.1")])
