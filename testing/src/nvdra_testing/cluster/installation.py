@@ -9,6 +9,7 @@ import json
 import os
 import signal
 import subprocess
+import tempfile
 import urllib.request
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -201,10 +202,21 @@ class Cluster:
         self.driver_namespace.delete("pod", self.plugin_pod(node))
         self.wait_ready(node)
 
-    def reboot(self, node: str) -> None:
-        """Reboot a node, and wait until its plugin is ready again."""
+    def reboot(self, node: str, **hardware: Any) -> None:
+        """Reboot a node, and wait until its plugin is ready again.
+
+        Args:
+            node: The node.
+            hardware: What a node file of the simulator says of hardware and driver from this boot
+                on, as `profile="dgx-h100"`; as before if nothing is given.
+        """
         before = self._plugin_containers(node)
-        self.lab.run_checked("reboot", node)
+        document = {"apiVersion": "nvdra.sim/v1", "kind": "Node", "metadata": {"name": node}}
+        with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+            json.dump({**document, **hardware}, file)
+            file.flush()
+            flags = ("--hardware", file.name) if hardware else ()
+            self.lab.run_checked("reboot", node, *flags)
         self.wait_ready(node, other_than=before)
 
     def wait_ready(self, node: str, other_than: Mapping[str, bool] | None = None) -> None:
