@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 from nvdra_lab import model
 from nvdra_testing.cluster import api_versions, workloads
-from nvdra_testing.cluster.installation import Cluster
+from nvdra_testing.cluster.installation import Cluster, Device
 from nvdra_testing.cluster.kubectl import Kubectl
 
 NODE = "node-1"
@@ -150,6 +150,44 @@ def test_a_slice_takes_the_config_for_turns_and_its_gpu_keeps_its_time_slice(
     assert dividing.exec_on_node(NODE, *listed) == before
     pods.delete("pod", "p")
     dividing.wait_no_mig_devices(NODE)
+
+
+def test_a_monitor_of_all_gpus_starts_before_claims_and_waits_for_those_that_were_before(
+    dividing: Cluster, idle: Cluster, pods: Kubectl
+) -> None:
+    """Kubernetes counts what a device with admin access consumes (kubernetes/kubernetes#140729)."""
+    if dividing.release < api_versions.PARTITIONS_SINCE:
+        check_told_without_partitions(dividing)
+        return
+    workloads.allow_admin_access(pods)
+    every = {"deviceClassName": workloads.DEVICE_CLASS, "allocationMode": "All"}
+    pods.apply(
+        workloads.template("all", {"name": "all", "exactly": {**every, "adminAccess": True}})
+    )
+    parent = dividing.device(NODE, "gpu-5").uuid
+    pods.apply(workloads.template("slice", workloads.mig_device_of(parent, "1g.10gb")))
+    monitor = workloads.pod("monitor", templates=["all"])
+    monitor["spec"]["nodeSelector"] = {"kubernetes.io/hostname": NODE}
+
+    pods.apply(workloads.pod("before", templates=["slice"]))
+    pods.wait_running("before")
+    pods.apply(monitor)
+    assert "cannot allocate all claims" in workloads.wait_unschedulable(pods, "monitor")
+    assert pods.get("pod", "monitor")["status"]["phase"] == "Pending"
+    pods.delete("pod", "before")
+
+    pods.wait_running("monitor")
+    there = {device.uuid for device in dividing.devices() if is_gpu_of(device, NODE)}
+    assert workloads.visible_gpus(pods, "monitor").uuids == there
+    pods.apply(workloads.pod("after", templates=["slice"]))
+    pods.wait_running("after")
+    assert len(workloads.visible_mig_devices(pods, "after")) == 1
+    pods.delete("pod", "monitor", "after")
+    dividing.wait_no_mig_devices(NODE)
+
+
+def is_gpu_of(device: Device, node: str) -> bool:
+    return device.node == node and device.attributes["type"] == "gpu"
 
 
 def wait_status(pods: Kubectl, pod: str, uuids: set[str]) -> None:

@@ -98,7 +98,8 @@ def test_a_user_reads_at_apply_which_field_is_wrong_and_what_would_be_right(
 
 def test_a_user_reads_at_apply_what_is_accepted_and_will_not_work(pods: Kubectl) -> None:
     """Also of a claim without a config of ours, which the webhook can never refuse."""
-    misspelt, other = workloads.gpus(), workloads.gpus()
+    workloads.allow_admin_access(pods)
+    misspelt, other, monitored = workloads.gpus(), workloads.gpus(), workloads.gpus(admin=True)
     misspelt["exactly"]["deviceClassName"] = "gpu.nvidia.co"
     other["exactly"]["deviceClassName"] = "mig.nvidia.com"
     for asked, config, warning in (
@@ -114,6 +115,13 @@ def test_a_user_reads_at_apply_what_is_accepted_and_will_not_work(pods: Kubectl)
             {"kind": "GpuConfig"},
             'spec.devices.config[0]: GpuConfig does not fit request "gpu", so it has no effect; '
             "mig.nvidia.com takes MigDeviceConfig",
+        ),
+        (
+            monitored,
+            None,
+            "spec.devices.requests[0].exactly.adminAccess: pods with this claim stay Pending while "
+            "another claim has the GPU or a part of it, as the feature gate DynamicMIG is on: "
+            "Kubernetes counts what they consume, too",
         ),
     ):
         made = workloads.claim("c", asked, config=config)
