@@ -2,6 +2,8 @@
 """MPS control daemons that are deleted, start late or not at all; an API server that is away."""
 
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -9,7 +11,7 @@ from nvdra_testing.cluster import mps_daemons, pod_prepares, workloads
 from nvdra_testing.cluster.installation import Cluster
 from nvdra_testing.cluster.kubectl import Kubectl
 
-NODE = "node-1"
+NODE, OTHER_NODE = "node-1", "node-2"
 GREETING = "get_server_list"
 """What the driver asks a daemon first, before it makes the settings."""
 
@@ -212,6 +214,45 @@ def test_a_process_writes_its_checkpoint_while_its_node_is_drained(
     said, _ = log.communicate(timeout=60)
     assert said.split() == ["computing", "checkpoint", "0"]
     mps_daemons.wait_gone(with_all_gates, NODE)
+
+
+@pytest.mark.timeout(600, func_only=True)
+def test_a_node_that_goes_for_good_takes_the_deployments_of_its_daemons_with_it(
+    with_all_gates: Cluster, idle: Cluster, pods: Kubectl
+) -> None:
+    device = with_all_gates.device(OTHER_NODE, "gpu-3")
+    mps_daemons.apply_claim(pods, "shared", device.uuid)
+    pods.apply(mps_daemons.python_pod(workloads.pod("p", claims=["shared"])))
+    pods.wait_running("p")
+    assert len(mps_daemons.deployments(with_all_gates)) == 1
+    with without_node(with_all_gates, OTHER_NODE):
+        with_all_gates.kubectl.wait(
+            lambda: str(mps_daemons.deployments(with_all_gates) or "") or None,
+            "the daemon's Deployment to be deleted",
+        )
+    pods.run("delete", "pod", "p", "--ignore-not-found", "--force", "--grace-period=0")
+    pods.delete("resourceclaim", "shared")
+    mps_daemons.wait_gone(with_all_gates, OTHER_NODE)
+    assert mps_daemons.compute_mode(with_all_gates, OTHER_NODE, device.uuid) == "default"
+
+
+@contextmanager
+def without_node(cluster: Cluster, node: str) -> Iterator[None]:
+    """A node is taken away, with its object, as by an autoscaler; it is back after the block."""
+    cluster.lab.run_checked("power-off", node)
+    try:
+        cluster.kubectl.delete("node", node)
+        yield
+    finally:
+        cluster.lab.run_checked("power-on", node)
+        cluster.kubectl.wait(
+            lambda: None if node in cluster.nodes() else "it is not", f"{node} to be registered"
+        )
+        cluster.wait_ready(node)
+        cluster.kubectl.wait(
+            lambda: None if any(each.node == node for each in cluster.devices()) else "none",
+            f"the GPUs of {node} to be published",
+        )
 
 
 def delete_now(cluster: Cluster, pod: str, *flags: str) -> None:
