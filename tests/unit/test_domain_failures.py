@@ -43,7 +43,10 @@ DOMAINS = {
     ),
     "GPUs have not joined": "test_a_late_fabric_is_reported_and_then_used",
     "The GPUs of a node are put into another": (
-        "test_gpus_that_have_left_the_daemons_clique_are_told"
+        "test_a_domain_says_which_node_has_left_its_clique_and_what_to_do"
+    ),
+    "The GPUs of a node are in no": (
+        "test_a_daemon_learns_that_the_gpus_are_in_no_fabric_any_more"
     ),
     "A GPU is lost": "test_a_gpu_that_fails_leaves_the_node_in_its_clique",
     "No GPU of the node answers": "test_a_reason_is_the_same_in_all_five_places",
