@@ -529,8 +529,9 @@ EXPLANATIONS: Final[Mapping[Reason, Explanation]] = MappingProxyType(
         ),
         Reason.FABRIC_ERROR: Explanation(
             meaning="The GPUs of a node have not joined their NVLink fabric (yet), have left it, "
-            "or are in different cliques. The plugin does not know which nodes can share memory with "
-            "this node, and offers no channel on it, unless it has known the clique in this boot.",
+            "or are in different cliques. The plugin does not know which nodes can share memory "
+            "with this node, and offers no channel on it, unless it has known the clique in this "
+            "boot.",
             action_by=ActionBy.MIXED,
             check=(
                 "nvidia-smi -q | grep -A8 Fabric   # on the node",
