@@ -170,17 +170,18 @@ class Engine(Generic[ChangingT]):
             done = await self._made_again(await self._inspected(record), record)
         elif action is Action.REPAIR and any(self._is_early(change) for change in gone):
             done = await self._repaired(record, [change for change in gone if change.has_made])
-        if action is not Action.ANSWER:
-            done = await self._applied_late(done)
+        if action is Action.ANSWER:
+            async with self._files_written(record):
+                return record
+        done = await self._applied_late(done)
         async with self._files_written(done):
             if done != self._prepared_claims.get(record.uid):
                 await self._prepared_claims.add(record.ref, done)
-        if action is not Action.ANSWER:
-            LOG.info(
-                "What a prepared claim needs was done to the hardware again",
-                claim=str(record.ref),
-                devices=[step.device for step in done.steps],
-            )
+        LOG.info(
+            "What a prepared claim needs was done to the hardware again",
+            claim=str(record.ref),
+            devices=[step.device for step in done.steps],
+        )
         return done
 
     async def release(self, record: ChangingT, *, may_use_devices: bool) -> None:
@@ -420,7 +421,7 @@ class Engine(Generic[ChangingT]):
         if not early:
             return None
         if not may_use_devices:
-            raise RetryableError(Reason.NVML_RELEASED, "NVML is released")
+            raise RetryableError(Reason.NVML_RELEASED, "devices are released for an administrator")
 
         async def revert(change: Change) -> Change | None:
             if self._is_absent(change):

@@ -185,3 +185,12 @@ async def test_of_an_earlier_boot_nothing_is_undone(tmp_path: Path) -> None:
         await node.engine.release(node.prepared[UID], may_use_devices=False)
         assert dict(node.prepared) == {}
         assert marked(tmp_path) == {"mark-a": "of this boot"}
+
+
+async def test_a_claim_that_was_unprepared_meanwhile_does_not_come_back(tmp_path: Path) -> None:
+    async with opened(tmp_path) as node:
+        await node.prepare(claim())
+        former = node.prepared[UID]
+        await node.engine.release(former, may_use_devices=True)
+        await node.engine.restore(former.model_copy(update={"pods": ("pod-1",)}))
+        assert dict(node.prepared) == {}
