@@ -15,7 +15,6 @@ _ADMISSION: Final = f"{_UNIT}/domains/test_admission.py"
 _CLIQUE: Final = f"{_UNIT}/fabric/test_clique.py"
 _MONITOR: Final = f"{_UNIT}/fabric/test_monitor.py"
 _KNOWN: Final = f"{_UNIT}/fabric/test_known_clique.py"
-_MONITOR: Final = f"{_UNIT}/fabric/test_monitor.py"
 _COMPONENT: Final = "packages/nvdra-cd-plugin/tests/component"
 _DEAD: Final = f"{_COMPONENT}/test_dead_daemons.py"
 

@@ -179,7 +179,8 @@ def test_a_mig_device_cannot_be_registered(nvml_on: NvmlOn) -> None:
 @pytest.mark.parametrize("timeout_ms", [1, 30, 150])
 def test_a_wait_is_as_long_as_asked(nvml_on: NvmlOn, timeout_ms: int) -> None:
     nvml_on("t4")
-    events, late = event_set(0), []
+    events = event_set(0)
+    late: list[float] = []
     # The machine may hold waits up; none ends early.
     while not late or min(late) >= 0.02:
         assert len(late) < 50
