@@ -76,7 +76,7 @@ async def test_a_whole_gpu(shared_apiserver_with_crds: ApiServer, tmp_path: Path
 async def test_a_made_mig_device(shared_apiserver_with_crds: ApiServer, tmp_path: Path) -> None:
     gate = "--feature-gates=DynamicMIG=true"
     found = await gpu_prepare(shared_apiserver_with_crds, tmp_path, "gpu-0-mig-1g10gb-19-0", gate)
-    check("made MIG device", found, Most(files=92, lines=4500, depth=17))
+    check("made MIG device", found, Most(files=93, lines=4350, depth=17))
 
 
 async def test_a_channel(shared_apiserver_with_crds: ApiServer, tmp_path: Path) -> None:

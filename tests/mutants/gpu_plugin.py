@@ -1067,7 +1067,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "release: a process on a GPU that works is overlooked beside a broken GPU",
-        "packages/nvdra-api/src/nvdra_runtime/claims/places.py",
+        "packages/nvdra-api/src/nvdra_runtime/claims/engine.py",
         "        raise min(errors, key=is_of_hardware)",
         "        raise errors[0]",
         "A claim ends while a process of its pod still computes.",

@@ -37,7 +37,6 @@ from nvdra_gpu_plugin.cdi.foreign_specs import ForeignSpecs
 from nvdra_gpu_plugin.cdi.metadata_files import MetadataFiles
 from nvdra_gpu_plugin.cdi.spec_files import SpecFiles
 from nvdra_gpu_plugin.claims import claim_metadata, node_specs
-from nvdra_gpu_plugin.claims.changes.earlier import EarlierChanges
 from nvdra_gpu_plugin.claims.changes.registry import ChangeKinds
 from nvdra_gpu_plugin.claims.claim_metadata import ClaimMetadata
 from nvdra_gpu_plugin.claims.claim_specs import ClaimSpecs
@@ -223,7 +222,8 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
             context.host,
             gpu_changes,
             mode_refusals,
-            EarlierChanges(claim_index, prepared_claims.boot_id),
+            claim_index,
+            prepared_claims.boot_id,
             daemons,
             keeps_mig_mode=settings.keep_mig_mode,
         )

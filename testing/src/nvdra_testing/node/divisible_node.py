@@ -24,7 +24,6 @@ from nvdra_gpu_plugin.cdi.metadata_files import MetadataFiles
 from nvdra_gpu_plugin.cdi.node_spec import NodeSpec
 from nvdra_gpu_plugin.cdi.spec_files import SpecFiles
 from nvdra_gpu_plugin.claims import claim_metadata
-from nvdra_gpu_plugin.claims.changes.earlier import EarlierChanges
 from nvdra_gpu_plugin.claims.changes.registry import ChangeKinds
 from nvdra_gpu_plugin.claims.claim_metadata import ClaimMetadata
 from nvdra_gpu_plugin.claims.claim_specs import ClaimSpecs
@@ -209,7 +208,8 @@ class Plugin:
             Host(),
             gpu_changes,
             self.mode_refusals,
-            EarlierChanges(self.index, self.prepared.boot_id),
+            self.index,
+            self.prepared.boot_id,
             daemons,
             keeps_mig_mode=keeps_mig_mode,
         )

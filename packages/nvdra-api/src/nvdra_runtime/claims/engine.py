@@ -10,15 +10,15 @@ answered either. `transitions` decides what is done. Callers hold the locks of t
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from functools import partial
-from typing import Any, Final, Generic
+from typing import Any, Final, Generic, TypeVar
 
 from nvdra_api.errors import DriverError, Reason, RetryableError
 from nvdra_api.ids import ClaimUID
 
-from nvdra_runtime.claims import places, transitions
+from nvdra_runtime.claims import transitions
 from nvdra_runtime.claims.changes import (
     Change,
     ChangeKind,
@@ -36,6 +36,8 @@ from nvdra_runtime.telemetry import logs
 from nvdra_runtime.telemetry.instrumentation import Telemetry
 
 LOG = logs.logger(__name__)
+
+ResultT = TypeVar("ResultT")
 
 _RETRY_S: Final = 180.0
 """How long what was started is kept for a claim whose prepare has failed, because a change was not
@@ -285,9 +287,7 @@ class Engine(Generic[ChangingT]):
 
     async def _inspected(self, record: ChangingT) -> ChangingT:
         return record.with_steps(
-            await places.on_each(
-                record.steps, lambda change: self._kinds(change).inspect(record, change)
-            )
+            await _on_each(record.steps, lambda change: self._kinds(change).inspect(record, change))
         )
 
     async def _applied(self, record: ChangingT, keep: Keep[ChangingT]) -> ChangingT:
@@ -310,7 +310,7 @@ class Engine(Generic[ChangingT]):
 
         if early:
             with self._telemetry.step("do steps"):
-                await places.on_each(early, apply)
+                await _on_each(early, apply)
         return record.with_steps(current) if early else record
 
     async def _applied_late(self, record: ChangingT) -> ChangingT:
@@ -434,7 +434,7 @@ class Engine(Generic[ChangingT]):
             return await self._kinds(change).revert(record, change)
 
         with self._telemetry.step("undo steps"):
-            rests = await places.on_each(early, revert)
+            rests = await _on_each(early, revert)
         left = [rest for rest in rests if rest is not None]
         if left:
             LOG.info(
@@ -489,3 +489,42 @@ class Engine(Generic[ChangingT]):
 
 async def _keep_nothing(_: Change) -> None:
     """A late change is recorded as a whole."""
+
+
+async def _on_each(
+    changes: Sequence[Change], call: Callable[[Change], Awaitable[ResultT]]
+) -> list[ResultT]:
+    """Call it for all changes.
+
+    All that can be called is: the first failure of a place ends only what follows in that place.
+
+    Returns:
+        The results in the order of the changes.
+
+    Raises:
+        DriverError: The first one that is not of the hardware, or the first one.
+    """
+    places: dict[str, list[int]] = {}
+    for number, change in enumerate(changes):
+        places.setdefault(change.place, []).append(number)
+
+    async def call_all(numbers: Sequence[int]) -> Mapping[int, ResultT] | DriverError:
+        try:
+            return {number: await call(changes[number]) for number in numbers}
+        except DriverError as error:
+            return error  # what is under way in other places is not cancelled
+
+    if len(places) == 1:
+        (numbers,) = places.values()
+        results = [await call_all(numbers)]
+    else:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(call_all(numbers)) for numbers in places.values()]
+        results = [task.result() for task in tasks]
+    errors = [result for result in results if isinstance(result, DriverError)]
+    if errors:
+        raise min(errors, key=is_of_hardware)
+    done = {
+        n: made for result in results if isinstance(result, Mapping) for n, made in result.items()
+    }
+    return [done[number] for number in range(len(changes))]

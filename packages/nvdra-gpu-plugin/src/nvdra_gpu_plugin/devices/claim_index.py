@@ -121,9 +121,11 @@ class GpuClaimIndex(Mapping[ClaimUID, GpuClaimRecord]):
                     return record
         return None
 
-    def changing(self, gpu: GpuUUID) -> Iterator[GpuClaimRecord]:
-        """The claims of which a step changes the GPU."""
-        yield from self._changed.get(gpu, {}).values()
+    def changing(self, gpu: GpuUUID, boot_id: str | None = None) -> Iterator[GpuClaimRecord]:
+        """The claims of which a step changes the GPU, in this boot or in any."""
+        for record in self._changed.get(gpu, {}).values():
+            if boot_id in (None, record.steps_boot):
+                yield record
 
     def users_of(
         self, gpus: Container[GpuUUID]

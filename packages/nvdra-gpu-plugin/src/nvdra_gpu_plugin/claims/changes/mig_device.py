@@ -4,8 +4,8 @@
 from nvdra_api.ids import GpuUUID
 from nvdra_runtime.claims.changes import ChangeKind, Keep
 
-from nvdra_gpu_plugin.claims.changes.earlier import EarlierChanges
 from nvdra_gpu_plugin.claims.changes.mig_mode import ModeSwitch
+from nvdra_gpu_plugin.devices.claim_index import GpuClaimIndex
 from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord
 from nvdra_gpu_plugin.devices.steps import LeaveMigMode, MakeMigDevice
 from nvdra_gpu_plugin.hardware import mig_changes
@@ -16,19 +16,27 @@ class MigDeviceKind(ChangeKind[GpuClaimRecord, MakeMigDevice]):
     """Makes and destroys MIG devices."""
 
     def __init__(
-        self, gpus: GpuChanges, switch: ModeSwitch, earlier: EarlierChanges, *, keeps_mode: bool
+        self,
+        gpus: GpuChanges,
+        switch: ModeSwitch,
+        claims: GpuClaimIndex,
+        boot_id: str,
+        *,
+        keeps_mode: bool,
     ) -> None:
         """Create it without any effect.
 
         Args:
             gpus: Changes GPUs.
             switch: Switches MIG mode.
-            earlier: What claims have changed.
+            claims: The claims of the node.
+            boot_id: ID of the current boot.
             keeps_mode: Whether a GPU that was switched to MIG mode stays in it without claims.
         """
         self._gpus = gpus
         self._switch = switch
-        self._earlier = earlier
+        self._claims = claims
+        self._boot_id = boot_id
         self._keeps_mode = keeps_mode
 
     async def inspect(self, claim: GpuClaimRecord, change: MakeMigDevice) -> MakeMigDevice:
@@ -42,7 +50,7 @@ class MigDeviceKind(ChangeKind[GpuClaimRecord, MakeMigDevice]):
 
         It does if it was on before them.
         """
-        for other in self._earlier.of(gpu):
+        for other in self._claims.changing(gpu, self._boot_id):
             if any(mode.gpu == gpu for mode in other.left_modes):
                 return False
             for made in other.made if other.uid != claim.uid else ():

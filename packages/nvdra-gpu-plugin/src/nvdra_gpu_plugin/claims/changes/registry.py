@@ -7,11 +7,11 @@ from nvdra_runtime.claims.changes import Change, ChangeKind
 from nvdra_runtime.node.host import Host
 
 from nvdra_gpu_plugin.claims.changes.compute_mode import ComputeModeKind
-from nvdra_gpu_plugin.claims.changes.earlier import EarlierChanges
 from nvdra_gpu_plugin.claims.changes.mig_device import MigDeviceKind
 from nvdra_gpu_plugin.claims.changes.mig_mode import LeftMigModeKind, MigModeOffKind, ModeSwitch
 from nvdra_gpu_plugin.claims.changes.mps_daemon import MpsDaemonKind
 from nvdra_gpu_plugin.claims.changes.time_slice import TimeSliceKind
+from nvdra_gpu_plugin.devices.claim_index import GpuClaimIndex
 from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord
 from nvdra_gpu_plugin.devices.steps import (
     DisableMigMode,
@@ -34,7 +34,8 @@ class ChangeKinds:
         host: Host,
         gpus: GpuChanges,
         refusals: ModeRefusals,
-        earlier: EarlierChanges,
+        claims: GpuClaimIndex,
+        boot_id: str,
         daemons: MpsDaemons,
         *,
         keeps_mig_mode: bool,
@@ -45,16 +46,17 @@ class ChangeKinds:
             host: The node's files.
             gpus: Changes GPUs.
             refusals: Takes note of GPUs whose MIG mode cannot be switched.
-            earlier: What claims have changed.
+            claims: The claims of the node.
+            boot_id: ID of the current boot.
             daemons: Starts and stops MPS control daemons.
             keeps_mig_mode: Whether a GPU that was switched to MIG mode stays in it without claims.
         """
         switch = ModeSwitch(gpus, refusals)
         self._kinds: Final[dict[type[Change], ChangeKind[GpuClaimRecord, Any]]] = {
-            MakeMigDevice: MigDeviceKind(gpus, switch, earlier, keeps_mode=keeps_mig_mode),
+            MakeMigDevice: MigDeviceKind(gpus, switch, claims, boot_id, keeps_mode=keeps_mig_mode),
             DisableMigMode: MigModeOffKind(gpus, switch),
             LeaveMigMode: LeftMigModeKind(switch),
-            ShareByTime: TimeSliceKind(gpus, earlier, host),
+            ShareByTime: TimeSliceKind(gpus, claims, boot_id, host),
             SetComputeMode: ComputeModeKind(gpus),
             ShareByMps: MpsDaemonKind(daemons),
         }

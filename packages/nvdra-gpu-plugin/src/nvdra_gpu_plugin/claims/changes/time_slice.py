@@ -14,7 +14,7 @@ from nvdra_runtime.node.host import Host
 from nvdra_runtime.node.nvml import DeviceHandle, Nvml
 from nvdra_runtime.telemetry import logs
 
-from nvdra_gpu_plugin.claims.changes.earlier import EarlierChanges
+from nvdra_gpu_plugin.devices.claim_index import GpuClaimIndex
 from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord
 from nvdra_gpu_plugin.devices.steps import GpuSharing, ShareByTime
 from nvdra_gpu_plugin.driver import nvidia_smi
@@ -33,9 +33,10 @@ _SHARED: Final = 0
 class TimeSliceKind(ChangeKind[GpuClaimRecord, ShareByTime]):
     """Sets time slices. The last claim that shares a GPU restores how it was before the first."""
 
-    def __init__(self, gpus: GpuChanges, earlier: EarlierChanges, host: Host) -> None:
+    def __init__(self, gpus: GpuChanges, claims: GpuClaimIndex, boot_id: str, host: Host) -> None:
         self._gpus = gpus
-        self._earlier = earlier
+        self._claims = claims
+        self._boot_id = boot_id
         self._host = host
 
     async def inspect(self, claim: GpuClaimRecord, change: ShareByTime) -> ShareByTime:
@@ -78,7 +79,11 @@ class TimeSliceKind(ChangeKind[GpuClaimRecord, ShareByTime]):
 
     def _other(self, claim: GpuClaimRecord, change: ShareByTime) -> ShareByTime | None:
         """The change of another claim that shares the GPU, as it was begun in this boot."""
-        others = (other for other in self._earlier.of(change.gpu) if other.uid != claim.uid)
+        others = (
+            other
+            for other in self._claims.changing(change.gpu, self._boot_id)
+            if other.uid != claim.uid
+        )
         return next(filter(None, (other.time_sharing(change.gpu) for other in others)), None)
 
 
