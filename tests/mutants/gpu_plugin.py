@@ -827,6 +827,14 @@ MUTANTS: Final = (
         ("packages/nvdra-gpu-plugin/tests/unit/device_plugin/test_allocation_file.py",),
     ),
     Mutant(
+        "device plugin: a damaged list of resources is an empty one",
+        "packages/nvdra-gpu-plugin/src/nvdra_gpu_plugin/device_plugin/allocation_file.py",
+        "    return {} if value is None else value",
+        "    return value or {}",
+        "A node whose GPUs are offered twice is not said to be one.",
+        ("packages/nvdra-gpu-plugin/tests/unit/device_plugin/test_allocation_file.py",),
+    ),
+    Mutant(
         "device plugin: pods that have ended hold GPUs",
         "packages/nvdra-gpu-plugin/src/nvdra_gpu_plugin/device_plugin/allocation_file.py",
         "if gpu_resources.is_of_gpus(resource) and (self._pods / pod).is_dir()",

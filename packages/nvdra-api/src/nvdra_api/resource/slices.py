@@ -120,8 +120,11 @@ class Device(ApiModel):
     def _from_v1beta1(cls, data: Any) -> Any:
         """Move the fields that v1beta1 has below `basic` to the device itself."""
         if isinstance(data, dict) and "basic" in data:
+            basic = data["basic"]
+            if not isinstance(basic, dict | None):
+                raise ValueError("basic should be an object")  # pydantic passes a TypeError on
             rest = {name: value for name, value in data.items() if name != "basic"}
-            return {**rest, **(data["basic"] or {})}
+            return {**rest, **(basic or {})}
         return data
 
 

@@ -30,8 +30,18 @@ class CheckpointUnreadable(Exception):
 
 
 def _null_to_empty(value: Any) -> Any:
-    """Go writes null for a missing list or map."""
+    """Go writes null for a missing list."""
     return () if value is None else value
+
+
+def _null_to_empty_map(value: Any) -> Any:
+    """Go writes null for a missing map."""
+    return {} if value is None else value
+
+
+def _members(value: Any) -> Any:
+    """Go writes a set as a map whose keys are the members."""
+    return tuple(value) if isinstance(value, dict) else _null_to_empty(value)
 
 
 class _CheckpointModel(BaseModel):
@@ -64,11 +74,11 @@ class CheckpointClaim(_CheckpointModel):
     uid: ClaimUID = Field(alias="ClaimUID")
     name: str = Field(alias="ClaimName")
     namespace: str = Field(alias="Namespace")
-    pods: Annotated[tuple[PodUID, ...], BeforeValidator(lambda uids: tuple(uids or ()))] = Field(
+    pods: Annotated[tuple[PodUID, ...], BeforeValidator(_members)] = Field(
         default=(), alias="PodUIDs"
     )
-    drivers: Annotated[Mapping[str, _DriverState], BeforeValidator(lambda found: found or {})] = (
-        Field(default={}, alias="DriverState")
+    drivers: Annotated[Mapping[str, _DriverState], BeforeValidator(_null_to_empty_map)] = Field(
+        default={}, alias="DriverState"
     )
 
     @property

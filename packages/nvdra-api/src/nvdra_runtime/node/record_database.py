@@ -336,7 +336,7 @@ def _read(path: Path, connection: Connection) -> OpenedDatabase:
     if verdict != "ok":
         raise CorruptDatabaseError(str(verdict))
     _check_version(path, connection)
-    roots = connection.execute("SELECT uid, forget FROM roots")
+    roots = _texts(connection, "SELECT uid, forget FROM roots")
     return OpenedDatabase(
         connection=connection,
         file_identity=_file_identity(path),
@@ -369,9 +369,8 @@ def _records(connection: Connection) -> Iterator[StoredRecord]:
 
 def _records_of(table: str, connection: Connection) -> Iterator[StoredRecord]:
     columns = "uid, namespace, name, state, boot_id, created, updated, payload"
-    for uid, namespace, name, state, boot_id, created, updated, payload in connection.execute(
-        f"SELECT {columns} FROM {table}"  # noqa: S608 - the names above, nothing from outside
-    ):
+    rows = _texts(connection, f"SELECT {columns} FROM {table}")  # noqa: S608 - the names above
+    for uid, namespace, name, state, boot_id, created, updated, payload in rows:
         if state not in ("started", "prepared"):
             raise CorruptDatabaseError(f"claim {uid} has state {state}")
         yield StoredRecord(
@@ -382,6 +381,24 @@ def _records_of(table: str, connection: Connection) -> Iterator[StoredRecord]:
             updated=datetime.fromisoformat(updated),
             payload=payload,
         )
+
+
+def _texts(connection: Connection, sql: str) -> Iterator[tuple[Any, ...]]:
+    """Rows whose values are all texts, as we write them. SQLite's own check accepts others.
+
+    Raises:
+        CorruptDatabaseError: A value is another one, or a table or a column is missing.
+    """
+    try:
+        for row in connection.execute(sql):
+            if not all(isinstance(value, str) for value in row):
+                raise CorruptDatabaseError(f"{sql}: a value is not a text")
+            yield row
+    except sqlite3.OperationalError as error:
+        # Python's own error, for a text that is not UTF-8, has no code of SQLite.
+        if getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) == sqlite3.SQLITE_ERROR:
+            raise CorruptDatabaseError(str(error)) from error
+        raise
 
 
 def _write(connection: Connection, statements: Sequence[Statement]) -> None:
@@ -457,7 +474,7 @@ def _file_identity(path: Path) -> tuple[int, int]:
 
 
 def _is_corruption(error: sqlite3.DatabaseError) -> bool:
-    return error.sqlite_errorcode & 0xFF in _DAMAGED
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGED
 
 
 def _fetch_one(connection: Connection, sql: str) -> Any:

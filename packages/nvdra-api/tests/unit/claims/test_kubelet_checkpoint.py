@@ -76,6 +76,19 @@ def test_an_answer_that_was_added_twice_counts_once(tmp_path: Path) -> None:
     }
     claim = root(tmp_path, checkpoint(state)).claims()[OTHER]
     assert len(claim.devices("gpu.nvidia.com")) == 1
+    assert claim.pods == (POD,)
+
+
+@pytest.mark.parametrize("field", ["PodUIDs", "DriverState"])
+@pytest.mark.parametrize("value", [7, 0, True, False, 1.5, "text", ""])
+def test_what_is_neither_a_list_nor_a_map_is_no_evidence(
+    tmp_path: Path, field: str, value: Any
+) -> None:
+    state = {"ClaimUID": OTHER, "ClaimName": "c", "Namespace": "ns", field: value}
+    evidence = root(tmp_path, checkpoint(state))
+    for ask in (evidence.claims, lambda: evidence.find_users(UID, ())):
+        with pytest.raises(CheckpointUnreadable, match=rf"0\.{field}: Input should be a"):
+            ask()
 
 
 def test_a_claim_that_the_kubelet_holds_is_used(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@
 import asyncio
 import sqlite3
 import sys
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -68,17 +69,31 @@ def cut_to_nothing(path: Path) -> None:
     path.write_bytes(b"")
 
 
-def with_an_unknown_state(path: Path) -> None:
-    connection = sqlite3.connect(path)
-    connection.execute("UPDATE records SET state = 'somehow'")
-    connection.commit()
-    connection.close()
+def changed_by(sql: str) -> Any:
+    """A damage that SQLite's own check does not find."""
+
+    def damage(path: Path) -> None:
+        with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+            connection.execute(sql)
+
+    return pytest.param(damage, id=sql)
 
 
 DAMAGES = [with_garbage, with_a_wrong_page, cut_in_half, cut_to_nothing]
+UNNOTICED = [
+    changed_by("UPDATE records SET state = 'somehow'"),
+    changed_by("UPDATE records SET payload = CAST(x'ff' AS TEXT)"),
+    changed_by("UPDATE records SET payload = x'7b7d'"),
+    changed_by("UPDATE records SET created = x'ff'"),
+    changed_by("INSERT INTO roots VALUES (CAST(x'ff' AS TEXT), '2026-08-01T12:00:00+00:00')"),
+    changed_by("INSERT INTO roots VALUES ('uid', x'ff')"),
+    changed_by("INSERT INTO roots VALUES (NULL, '2026-08-01T12:00:00+00:00')"),
+    changed_by("DROP TABLE records"),
+    changed_by("ALTER TABLE records RENAME COLUMN payload TO payloae"),
+]
 
 
-@pytest.mark.parametrize("damage", [*DAMAGES, with_an_unknown_state])
+@pytest.mark.parametrize("damage", [*DAMAGES, *UNNOTICED])
 async def test_what_cannot_be_read_at_the_start_is_set_aside_and_in_doubt_until_settled(
     tmp_path: Path, damage: Any
 ) -> None:
@@ -311,6 +326,15 @@ def test_changes_of_which_one_fails_are_not_made_and_hinder_no_later_ones(tmp_pa
     again = record_database.open_or_replace_corrupt(path, "boot-1", now)
     again.connection.close()
     assert again.records == (record(2),)
+
+
+def test_an_error_of_pythons_own_is_no_damage(tmp_path: Path) -> None:
+    path, now = tmp_path / "s", datetime(2026, 8, 1, tzinfo=UTC)
+    found = record_database.open_or_replace_corrupt(path, "boot-1", now)
+    found.connection.close()
+    statements = record_database.put_record(record(1), has_started=False)
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        record_database.commit(found.connection, path, found.file_identity, statements)
 
 
 async def test_a_file_that_was_put_in_its_place_is_set_aside_and_not_overwritten(

@@ -8,6 +8,7 @@ from nvdra_api.ids import DeviceName
 from nvdra_api.quantity import Quantity
 from nvdra_api.resource import Device, DeviceAttribute, ResourceSlice
 from nvdra_api.resource.slices import Counter, DeviceCapacity, DeviceCounterConsumption, DeviceTaint
+from pydantic import ValidationError
 
 BODY = {
     "attributes": {
@@ -59,6 +60,12 @@ def test_a_v1beta1_device_without_a_body_has_a_name() -> None:
     assert ResourceSlice.model_validate(document).spec.devices == (
         Device(name=DeviceName("gpu-0")),
     )
+
+
+@pytest.mark.parametrize("basic", [5, "text", [], [["a", 1]], False])
+def test_a_v1beta1_device_whose_body_is_no_object_is_refused(basic: Any) -> None:
+    with pytest.raises(ValidationError, match="basic should be an object"):
+        ResourceSlice.model_validate(resource_slice("v1beta1", {"name": "gpu-0", "basic": basic}))
 
 
 @pytest.mark.parametrize(

@@ -39,13 +39,18 @@ class _Entry(_Model):
 
 
 def _null_to_empty(value: Any) -> Any:
-    """Go writes null for a missing list or map."""
+    """Go writes null for a missing list."""
     return () if value is None else value
+
+
+def _null_to_empty_map(value: Any) -> Any:
+    """Go writes null for a missing map."""
+    return {} if value is None else value
 
 
 _Entries = Annotated[tuple[_Entry, ...], BeforeValidator(_null_to_empty)]
 _Ids = Annotated[tuple[str, ...], BeforeValidator(_null_to_empty)]
-_Registered = Annotated[Mapping[str, _Ids], BeforeValidator(lambda found: found or {})]
+_Registered = Annotated[Mapping[str, _Ids], BeforeValidator(_null_to_empty_map)]
 
 
 class _Data(_Model):

@@ -71,6 +71,8 @@ def test_a_plugin_that_has_gone_offers_nothing_and_its_pods_still_hold(
         ("[]", "Input should be an object"),
         ('{"Data": 3}', "Data: "),
         ('{"Data":{"PodDeviceEntries":[{}],"RegisteredDevices":{}}}', "PodUID: Field required"),
+        ('{"Data":{"PodDeviceEntries":[],"RegisteredDevices":0}}', "RegisteredDevices: Input"),
+        ('{"Data":{"PodDeviceEntries":[],"RegisteredDevices":""}}', "RegisteredDevices: Input"),
     ],
 )
 def test_a_damaged_file_is_named_with_the_reason(
