@@ -18,6 +18,22 @@ _LIFECYCLE: Final = f"{_UNIT}/process/test_lifecycle.py"
 
 MUTANTS: Final = (
     Mutant(
+        "template: an action without an end is text",
+        f"{_DAEMON}/configuration/imex_config.py",
+        r"(?P<end>\}\})|\Z)",
+        r"(?P<end>\}\}))",
+        "A damaged template keeps the daemon's processor busy, and IMEX gets it as it is.",
+        (f"{_UNIT}/configuration/test_imex_config.py",),
+    ),
+    Mutant(
+        "template: an action without an end is filled in",
+        f"{_DAEMON}/configuration/imex_config.py",
+        'match["inside"].strip() if match["end"] else ""',
+        'match["inside"].strip()',
+        "IMEX gets a configuration whose end is cut off.",
+        (f"{_UNIT}/configuration/test_imex_config.py",),
+    ),
+    Mutant(
         "links: the clique of the node's GPUs is not said",
         f"{_DAEMON}/membership/links_annotation.py",
         "replace(self._links, node_clique=self._node_clique)",

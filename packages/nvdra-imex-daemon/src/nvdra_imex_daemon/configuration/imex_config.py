@@ -15,8 +15,11 @@ from nvdra_imex_daemon.configuration.dns_names import DnsNames
 COMMAND_IP_FIELD: Final = "IMEXCmdBindInterfaceIP"
 NODES_FILE_FIELD: Final = "IMEXDaemonNodesConfigPath"
 
-_ACTION: Final = re.compile(r"\{\{(?P<left>-\s)?(?P<inside>.*?)(?P<right>\s-)?\}\}", re.DOTALL)
-"""An action of a Go template, with the markers that trim white space next to it."""
+_ACTION: Final = re.compile(
+    r"\{\{(?P<left>-\s)?(?P<inside>.*?)(?:(?P<right>\s-)?(?P<end>\}\})|\Z)", re.DOTALL
+)
+"""An action of a Go template, with the markers that trim white space next to it. An unclosed one
+reaches to the end of the text: if it were no match, its end would be looked for from every `{{`."""
 _FIELD: Final = re.compile(r"\.(\w+)")
 _COMMENT: Final = re.compile(r"/\*.*\*/", re.DOTALL)
 
@@ -32,7 +35,8 @@ def render_config(template: str, values: Mapping[str, str]) -> str:
         values: Values of the fields `COMMAND_IP_FIELD` and `NODES_FILE_FIELD`.
 
     Raises:
-        PermanentError: `InvalidConfig`: The template contains anything else.
+        PermanentError: `InvalidConfig`: The template contains anything else, or an action without
+            an end.
     """
     filled: list[str] = []
     position, is_trimming = 0, False
@@ -56,7 +60,7 @@ def render_addresses(ips: Iterable[str]) -> str:
 
 
 def _value(match: re.Match[str], values: Mapping[str, str]) -> str:
-    inside = match["inside"].strip()
+    inside = match["inside"].strip() if match["end"] else ""
     if _COMMENT.fullmatch(inside):
         return ""
     field = _FIELD.fullmatch(inside)

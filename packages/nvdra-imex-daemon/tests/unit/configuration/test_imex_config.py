@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """IMEX's configuration from a Go template, and its lists of peers."""
 
+import time
+
 import pytest
 from nvdra_api.errors import DriverError, Reason
 from nvdra_imex_daemon.configuration import imex_config
@@ -53,6 +55,23 @@ def test_an_unsupported_action_is_an_error_that_names_its_line(action: str) -> N
         imex_config.render_config(f"A=1\nB={action}\n", VALUES)
     assert refused.value.reason is Reason.INVALID_CONFIG
     assert action in refused.value.message
+
+
+@pytest.mark.parametrize(
+    "action", ["{{", "{{ .IMEXCmdBindInterfaceIP", "{{ .IMEXCmdBindInterfaceIP }", "{{/* why */"]
+)
+def test_an_action_without_an_end_is_an_error_that_names_its_line(action: str) -> None:
+    with pytest.raises(DriverError, match="line 2 of the template") as refused:
+        imex_config.render_config(f"A=1\nB={action}\n", VALUES)
+    assert refused.value.reason is Reason.INVALID_CONFIG
+    assert action in refused.value.message
+
+
+def test_the_time_for_actions_without_an_end_grows_with_the_length_of_the_template() -> None:
+    began = time.process_time()
+    with pytest.raises(DriverError, match="line 1 of the template"):
+        imex_config.render_config("{{ .X" * 10_000, VALUES)
+    assert time.process_time() - began < 1.0  # 0.001 s; it was 10 s
 
 
 def test_the_names_of_all_possible_peers_are_listed() -> None:
