@@ -702,6 +702,22 @@ _CLAIMS: Final = (
         (f"{_UNIT}/claims/test_kubelet_checkpoint.py",),
     ),
     Mutant(
+        "claims: each wrong item of a list is an error",
+        "packages/nvdra-api/src/nvdra_api/resource/claims.py",
+        "Field(fail_fast=True, max_length=MAX_ITEMS)",
+        "Field(max_length=MAX_ITEMS)",
+        "An answer of 400 KiB takes 300 MiB, and the plugin is killed for its memory.",
+        (f"{_UNIT}/resource/test_claims.py",),
+    ),
+    Mutant(
+        "claims: a list has no bound",
+        "packages/nvdra-api/src/nvdra_api/resource/claims.py",
+        "Field(fail_fast=True, max_length=MAX_ITEMS)",
+        "Field(fail_fast=True)",
+        "An answer of 400 KiB takes 80 MiB, one of 16 MiB ends the plugin.",
+        (f"{_UNIT}/resource/test_claims.py",),
+    ),
+    Mutant(
         "slices: a device's body may be anything",
         "packages/nvdra-api/src/nvdra_api/resource/slices.py",
         "            if not isinstance(basic, dict | None):",

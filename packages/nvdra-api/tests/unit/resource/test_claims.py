@@ -8,7 +8,9 @@ from nvdra_api.decoding import CONFIGS
 from nvdra_api.ids import ClaimUID
 from nvdra_api.quantity import Quantity
 from nvdra_api.resource import ClaimRef, ResourceClaim, ResourceClaimTemplate
+from nvdra_api.resource.claims import MAX_ITEMS
 from nvdra_api.v1beta1 import GpuConfig
+from pydantic import ValidationError
 
 EXACTLY = {
     "deviceClassName": "gpu.nvidia.com",
@@ -111,3 +113,37 @@ def test_a_result_has_the_name_of_the_request_without_the_subrequest() -> None:
     allocation = ResourceClaim.model_validate(document).status.allocation
     assert allocation is not None
     assert allocation.devices.results[0].base_request == "gpu"
+
+
+LISTS = [
+    ("spec", "devices", "requests"),
+    ("spec", "devices", "constraints"),
+    ("spec", "devices", "config"),
+    ("status", "allocation", "devices", "results"),
+    ("status", "allocation", "devices", "config"),
+    ("status", "reservedFor"),
+]
+
+
+def claim_with(path: tuple[str, ...], items: list[Any]) -> dict[str, Any]:
+    body: Any = items
+    for name in reversed(path):
+        body = {name: body}
+    return {"metadata": {"name": "training"}, **body}
+
+
+@pytest.mark.parametrize("path", LISTS, ids=".".join)
+def test_a_list_of_wrong_items_is_one_error(path: tuple[str, ...]) -> None:
+    with pytest.raises(ValidationError) as refused:
+        ResourceClaim.model_validate(claim_with(path, [True] * 1000))
+    assert [error["loc"][-1] for error in refused.value.errors()] == [0]
+
+
+@pytest.mark.parametrize("path", LISTS, ids=".".join)
+def test_a_list_has_at_most_four_times_as_many_items_as_the_api_server_stores(
+    path: tuple[str, ...],
+) -> None:
+    item = {"name": "n", "request": "r", "driver": "d", "pool": "p", "device": "d"}
+    ResourceClaim.model_validate(claim_with(path, [item] * MAX_ITEMS))
+    with pytest.raises(ValidationError, match="should have at most 1024 items"):
+        ResourceClaim.model_validate(claim_with(path, [item] * (MAX_ITEMS + 1)))
