@@ -52,7 +52,9 @@ _TIMEOUTS_S: Final = (0.3, 2.0, 8.0, 60.0)
 """Of a call and its repetitions, should the machine be busy. What can be waited for is waited for
 for most of that time, so the first call has little."""
 _PATIENT_S: Final = (20.0, 60.0)
-"""The same for what need not be waited for: a busy machine makes no other answer of it."""
+"""The same for what need not be waited for, such as an unprepare: a busy machine makes no other
+answer of it. Of a call of 0.3 s the plugin says after 0.225 s that it is not done yet; an unprepare
+takes 2 ms, at most 92 of 3,103, but with 24 busy processes beside it 11 of 971 took up to 1.4 s."""
 _UNLIMITED: Final = ("--kube-api-qps=10000", "--kube-api-burst=20000")
 _START_S: Final = 120
 
@@ -156,7 +158,8 @@ class _Plugin:
     def unprepare(self, claim: ClaimRef) -> str:
         """The error for the claim; empty if it is unprepared."""
         request = dra.NodeUnprepareResourcesRequest(claims=[_message(claim)])
-        answer = self.call("NodeUnprepareResources", request.SerializeToString())
+        sent = request.SerializeToString()
+        answer = self.call("NodeUnprepareResources", sent, timeouts_s=_PATIENT_S)
         found = dra.NodeUnprepareResourcesResponse.FromString(answer).claims
         return found[claim.uid].error if claim.uid in found else "the claim is not in the answer"
 
