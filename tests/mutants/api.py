@@ -688,7 +688,7 @@ _CLAIMS: Final = (
     Mutant(
         "checkpoint: a value of another type is a bug",
         f"{_RUNTIME}/claims/kubelet_checkpoint.py",
-        "    return tuple(value) if isinstance(value, dict) else _null_to_empty(value)",
+        "    return tuple(value) if isinstance(value, dict) else null_to_empty(value)",
         "    return tuple(value or ())",
         "A damaged checkpoint of the kubelet fails a start instead of being named.",
         (f"{_UNIT}/claims/test_kubelet_checkpoint.py",),

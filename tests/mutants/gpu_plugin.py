@@ -828,7 +828,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "device plugin: a damaged list of resources is an empty one",
-        "packages/nvdra-gpu-plugin/src/nvdra_gpu_plugin/device_plugin/allocation_file.py",
+        "packages/nvdra-api/src/nvdra_runtime/claims/kubelet_checkpoint.py",
         "    return {} if value is None else value",
         "    return value or {}",
         "A node whose GPUs are offered twice is not said to be one.",

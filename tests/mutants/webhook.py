@@ -76,8 +76,8 @@ MUTANTS: Final = (
     Mutant(
         "webhook: what a container cannot compute on beside MPS is not warned of",
         f"{_WEBHOOK}/admission/warnings.py",
-        "        yield from _beside_mps(devices, path, kinds, mps)\n",
-        "",
+        "        if mps:\n",
+        "        if False:\n",
         "CUDA sees one of two GPUs, and nothing says why.",
         (f"{_UNIT}/admission/test_decision.py",),
     ),

@@ -336,14 +336,14 @@ def _list_moved(moved: Sequence[Member]) -> str:
 
 
 def _list_left(members: Sequence[Member]) -> str:
-    texts = [
-        f"the GPUs of {member.node} are in "
-        f"{f'the clique {member.moved_to}' if member.moved_to else 'no NVLink clique'} now, and "
-        f"its daemon has joined {member.clique}"
-        for member in members[:_MAX_NAMED_MEMBERS]
-    ]
-    rest = len(members) - len(texts)
-    return "; ".join([*texts, *([f"and {rest} more"] if rest else [])])
+    return _list_texts(
+        [
+            f"the GPUs of {member.node} are in "
+            f"{f'the clique {member.moved_to}' if member.moved_to else 'no NVLink clique'} now, "
+            f"and its daemon has joined {member.clique}"
+            for member in members
+        ]
+    )
 
 
 def _misdirected_links(members: Sequence[Member]) -> Iterator[str]:
@@ -412,11 +412,13 @@ def _node(member: Member) -> JsonObject:
 
 
 def _list_members(members: Sequence[Member]) -> str:
-    first = [
-        f"{member.node}: {member.pod_problem or member.not_ready_because}"
-        for member in members[:_MAX_NAMED_MEMBERS]
-    ]
-    rest = len(members) - len(first)
+    return _list_texts(
+        [f"{member.node}: {member.pod_problem or member.not_ready_because}" for member in members]
+    )
+
+
+def _list_texts(texts: Sequence[str]) -> str:
+    first, rest = texts[:_MAX_NAMED_MEMBERS], len(texts[_MAX_NAMED_MEMBERS:])
     return "; ".join([*first, *([f"and {rest} more"] if rest else [])])
 
 

@@ -186,6 +186,14 @@ class LateKind(ChangeKind[ChangingT, ChangeT]):
         """The answer for a claim whose changes are not in force yet."""
 
     @abstractmethod
+    async def end(self, claim: ChangingT) -> None:
+        """Undo all that was made of a claim's changes of this kind, in place of `revert`.
+
+        Raises:
+            DriverError: It cannot be undone.
+        """
+
+    @abstractmethod
     async def wait_in_force(self, claim: ChangingT, deadline: float) -> None:
         """Wait until a claim's changes of this kind are in force. No lock is held.
 

@@ -117,11 +117,12 @@ class Engine(Generic[ChangingT]):
             try:
                 return await self._commit(planned)
             except DriverError:
-                await self.try_revert(planned)
+                await self._try_revert(planned)
                 raise
         with self._under_way(uid):
             started = self._prepared_claims.get(uid)
-            action = self._next(Goal.IN_FORCE, started, lambda it: planned.has_same_plan(it))
+            has_plan = started is not None and planned.has_same_plan(started)
+            action = self._next(Goal.IN_FORCE, started, is_all=has_plan)
             if action is Action.RESUME and started is not None:
                 record = planned.resumed(started)
             else:
@@ -140,7 +141,7 @@ class Engine(Generic[ChangingT]):
                 self._waiting_until[uid] = asyncio.get_running_loop().time() + _RETRY_S
                 raise
             except DriverError:
-                await self.try_revert(self._prepared_claims.get(uid) or record)
+                await self._try_revert(self._prepared_claims.get(uid) or record)
                 raise
             self._waiting_until.pop(uid, None)
             return done
@@ -153,7 +154,7 @@ class Engine(Generic[ChangingT]):
         """
         record: Any = waiting.record
         with self._under_way(record.uid):
-            for kind in dict.fromkeys(kind for kind, _ in self._late(record)):
+            for kind in self._late_kinds(record):
                 await kind.wait_in_force(record, deadline)
 
     async def restore(self, record: ChangingT) -> ChangingT:
@@ -166,15 +167,15 @@ class Engine(Generic[ChangingT]):
             DriverError: A change failed. The claim stays prepared, and this can be repeated.
         """
         gone = await self._gone(record)
-        action = self._next(Goal.IN_FORCE, record, lambda _: not gone)
-        done = record
-        if action is Action.RENEW:
-            done = await self._made_again(await self._inspected(record), record)
-        elif action is Action.REPAIR and any(self._is_early(change) for change in gone):
-            done = await self._repaired(record, [change for change in gone if change.has_made])
+        action = self._next(Goal.IN_FORCE, record, is_all=not gone)
         if action is Action.ANSWER:
             async with self._files_written(record):
                 return record
+        done = record
+        if action is Action.RENEW:
+            done = await self._made_again(await self._inspected(record), record)
+        elif any(self._is_early(change) for change in gone):
+            done = await self._repaired(record, [change for change in gone if change.has_made])
         done = await self._applied_late(done)
         async with self._files_written(done):
             if done != self._prepared_claims.get(record.uid):
@@ -214,8 +215,8 @@ class Engine(Generic[ChangingT]):
         with self._under_way(record.uid):
             await self._revert(record)
 
-    async def try_revert(self, record: ChangingT) -> bool:
-        """As `revert`. Returns False if that is not possible now: the record stays."""
+    async def _try_revert(self, record: ChangingT) -> None:
+        """As `revert`. If that is not possible now, the record stays."""
         try:
             await self.revert(record)
         except DriverError as error:
@@ -224,8 +225,6 @@ class Engine(Generic[ChangingT]):
                 claim=str(record.ref),
                 error=str(error),
             )
-            return False
-        return True
 
     @property
     def left_over(self) -> list[ChangingT]:
@@ -256,14 +255,12 @@ class Engine(Generic[ChangingT]):
                     break
         return found
 
-    def _next(
-        self, goal: Goal, record: ChangingT | None, is_all: Callable[[ChangingT], bool]
-    ) -> Action:
+    def _next(self, goal: Goal, record: ChangingT | None, *, is_all: bool) -> Action:
         if record is None:
             return transitions.TABLE[State(goal, Recorded.NOTHING, Found.NONE)]
         is_started = self._prepared_claims.is_started(record.uid)
         recorded = Recorded.STARTED if is_started else Recorded.PREPARED
-        found = Found.ALL if is_all(record) else Found.OTHER
+        found = Found.ALL if is_all else Found.OTHER
         if record.steps and record.steps_boot != self._prepared_claims.boot_id:
             found = Found.NONE
         return transitions.TABLE[State(goal, recorded, found)]
@@ -271,6 +268,9 @@ class Engine(Generic[ChangingT]):
     def _late(self, record: ChangingT) -> list[tuple[LateKind[ChangingT, Any], Change]]:
         kinds = ((self._kinds(change), change) for change in record.steps)
         return [(kind, change) for kind, change in kinds if isinstance(kind, LateKind)]
+
+    def _late_kinds(self, record: ChangingT) -> list[LateKind[ChangingT, Any]]:
+        return list(dict.fromkeys(kind for kind, _ in self._late(record)))
 
     def _is_early(self, change: Change) -> bool:
         return not isinstance(self._kinds(change), LateKind)
@@ -385,11 +385,11 @@ class Engine(Generic[ChangingT]):
     ) -> None:
         left: ChangingT | None = None
         if record.steps:
-            action = self._next(Goal.UNDONE, record, lambda _: True)
+            action = self._next(Goal.UNDONE, record, is_all=True)
             if not self._prepared_claims.is_started(record.uid):
                 await self._prepared_claims.add_started(record.ref, record)
-            for kind, change in reversed(self._late(record)):
-                await kind.revert(record, change)
+            for kind in reversed(self._late_kinds(record)):
+                await kind.end(record)
             self._waiting_until.pop(record.uid, None)
             if action is Action.REVERT:
                 try:

@@ -29,19 +29,19 @@ class CheckpointUnreadable(Exception):
     """A file of the kubelet cannot be read; the message says which and why."""
 
 
-def _null_to_empty(value: Any) -> Any:
+def null_to_empty(value: Any) -> Any:
     """Go writes null for a missing list."""
     return () if value is None else value
 
 
-def _null_to_empty_map(value: Any) -> Any:
+def null_to_empty_map(value: Any) -> Any:
     """Go writes null for a missing map."""
     return {} if value is None else value
 
 
 def _members(value: Any) -> Any:
     """Go writes a set as a map whose keys are the members."""
-    return tuple(value) if isinstance(value, dict) else _null_to_empty(value)
+    return tuple(value) if isinstance(value, dict) else null_to_empty(value)
 
 
 class _CheckpointModel(BaseModel):
@@ -54,16 +54,16 @@ class CheckpointDevice(_CheckpointModel):
     pool: PoolName = Field(alias="PoolName")
     device: DeviceName = Field(alias="DeviceName")
     share_id: str | None = Field(default=None, alias="ShareID")
-    requests: Annotated[tuple[str, ...], BeforeValidator(_null_to_empty)] = Field(
+    requests: Annotated[tuple[str, ...], BeforeValidator(null_to_empty)] = Field(
         default=(), alias="RequestNames"
     )
-    cdi_ids: Annotated[tuple[str, ...], BeforeValidator(_null_to_empty)] = Field(
+    cdi_ids: Annotated[tuple[str, ...], BeforeValidator(null_to_empty)] = Field(
         default=(), alias="CDIDeviceIDs"
     )
 
 
 class _DriverState(_CheckpointModel):
-    devices: Annotated[tuple[CheckpointDevice, ...], BeforeValidator(_null_to_empty)] = Field(
+    devices: Annotated[tuple[CheckpointDevice, ...], BeforeValidator(null_to_empty)] = Field(
         default=(), alias="Devices"
     )
 
@@ -77,7 +77,7 @@ class CheckpointClaim(_CheckpointModel):
     pods: Annotated[tuple[PodUID, ...], BeforeValidator(_members)] = Field(
         default=(), alias="PodUIDs"
     )
-    drivers: Annotated[Mapping[str, _DriverState], BeforeValidator(_null_to_empty_map)] = Field(
+    drivers: Annotated[Mapping[str, _DriverState], BeforeValidator(null_to_empty_map)] = Field(
         default={}, alias="DriverState"
     )
 
@@ -100,7 +100,7 @@ class _CheckpointFile(_CheckpointModel):
 
 class _CheckpointData(_CheckpointModel):
     version: str = Field(alias="apiVersion")
-    claims: Annotated[tuple[CheckpointClaim, ...], BeforeValidator(_null_to_empty)] = Field(
+    claims: Annotated[tuple[CheckpointClaim, ...], BeforeValidator(null_to_empty)] = Field(
         alias="ClaimInfoStateList"
     )
 

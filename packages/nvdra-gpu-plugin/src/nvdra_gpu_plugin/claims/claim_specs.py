@@ -59,13 +59,7 @@ class ClaimSpecs:
         yield
 
     async def _write(self, record: GpuClaimRecord) -> None:
-        snapshot = self._gpus.snapshot
-        if snapshot is None:
-            raise RetryableError(
-                Reason.DRIVER_MISMATCH,
-                f"the GPUs of this node cannot be used: {self._gpus.problem}",
-                "install or repair the NVIDIA driver; the plugin continues as soon as it works",
-            )
+        snapshot = self._gpus.usable("this node")
         deadline = asyncio.get_running_loop().time() + _TIMEOUT_S
         try:
             with self._telemetry.step("write cdi"):

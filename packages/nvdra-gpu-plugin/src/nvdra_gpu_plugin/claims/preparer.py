@@ -259,14 +259,7 @@ class Preparer:
             with self._telemetry.step("wait discovery") as span:
                 if not await self._gpus.wait_described(devices, deadline):
                     span.discard()
-        snapshot = self._gpus.snapshot
-        if snapshot is None:
-            raise RetryableError(
-                Reason.DRIVER_MISMATCH,
-                f"the GPUs of node {self._node} cannot be used: {self._gpus.problem}",
-                "install or repair the NVIDIA driver; the plugin continues as soon as it works",
-            )
-        return snapshot
+        return self._gpus.usable(f"node {self._node}")
 
     async def _wait_gpus(self, record: GpuClaimRecord, deadline: float) -> Snapshot:
         """The node's GPUs. Waits while those of the claim have not been described yet."""

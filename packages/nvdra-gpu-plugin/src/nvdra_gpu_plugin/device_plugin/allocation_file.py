@@ -14,8 +14,9 @@ Source: kubernetes pkg/kubelet/cm/devicemanager/checkpoint; manager.go, writeChe
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
+from nvdra_runtime.claims.kubelet_checkpoint import null_to_empty, null_to_empty_map
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from nvdra_gpu_plugin.device_plugin import gpu_resources
@@ -38,19 +39,9 @@ class _Entry(_Model):
     resource: str = Field(alias="ResourceName")
 
 
-def _null_to_empty(value: Any) -> Any:
-    """Go writes null for a missing list."""
-    return () if value is None else value
-
-
-def _null_to_empty_map(value: Any) -> Any:
-    """Go writes null for a missing map."""
-    return {} if value is None else value
-
-
-_Entries = Annotated[tuple[_Entry, ...], BeforeValidator(_null_to_empty)]
-_Ids = Annotated[tuple[str, ...], BeforeValidator(_null_to_empty)]
-_Registered = Annotated[Mapping[str, _Ids], BeforeValidator(_null_to_empty_map)]
+_Entries = Annotated[tuple[_Entry, ...], BeforeValidator(null_to_empty)]
+_Ids = Annotated[tuple[str, ...], BeforeValidator(null_to_empty)]
+_Registered = Annotated[Mapping[str, _Ids], BeforeValidator(null_to_empty_map)]
 
 
 class _Data(_Model):

@@ -30,6 +30,23 @@ class NodeGpus:
         """The usable GPUs and their CDI spec; None while no GPU can be used."""
         return self._monitor.state.snapshot
 
+    def usable(self, where: str) -> Snapshot:
+        """The usable GPUs and their CDI spec.
+
+        Args:
+            where: The node, for the error.
+
+        Raises:
+            RetryableError: `DriverMismatch`: no GPU can be used.
+        """
+        if self.snapshot is None:
+            raise RetryableError(
+                Reason.DRIVER_MISMATCH,
+                f"the GPUs of {where} cannot be used: {self.problem}",
+                "install or repair the NVIDIA driver; the plugin continues as soon as it works",
+            )
+        return self.snapshot
+
     @property
     def problem(self) -> str:
         """What is wrong with the node as a whole; empty if nothing is."""

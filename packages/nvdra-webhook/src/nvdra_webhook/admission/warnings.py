@@ -118,9 +118,11 @@ def of_devices(
         yield from _overridden(path, own)
     if valid:
         kinds = {index: config.kind for index, config in valid.items()}
-        yield from _misfits(devices, path, kinds)
+        requested = _asked(devices)
+        yield from _misfits(devices, path, kinds, requested)
         mps = {index for index, config in valid.items() if config.is_mps}
-        yield from _beside_mps(devices, path, kinds, mps)
+        if mps:
+            yield from _beside_mps(devices, path, kinds, requested, mps)
     for index, request in enumerate(devices.requests or ()):
         for below, asked in request.asked():
             where = f"{path}.requests[{index}]{below}"
@@ -212,13 +214,14 @@ def _unknown_requests(
                 )
 
 
-def _misfits(devices: Devices, path: str, kinds: Mapping[int, str]) -> Iterator[str]:
+def _misfits(
+    devices: Devices, path: str, kinds: Mapping[int, str], asked: Sequence["_Asked"]
+) -> Iterator[str]:
     """Yield which configs do not fit the devices of their requests.
 
     What prepare would do with them: `nvdra_runtime.claims.opaque_configs`.
     """
     configs = devices.config or ()
-    asked = _asked(devices)
     if all(each.kind == kind for each in asked for kind in kinds.values()):
         return  # the usual claim
     used, refused = set[int](), dict[int, _Asked]()
@@ -247,7 +250,11 @@ def _misfits(devices: Devices, path: str, kinds: Mapping[int, str]) -> Iterator[
 
 
 def _beside_mps(
-    devices: Devices, path: str, kinds: Mapping[int, str], mps: Set[int]
+    devices: Devices,
+    path: str,
+    kinds: Mapping[int, str],
+    asked: Sequence["_Asked"],
+    mps: Set[int],
 ) -> Iterator[str]:
     """Yield two requests of which a container that uses both computes on one alone.
 
@@ -255,7 +262,7 @@ def _beside_mps(
     a MIG device has its own: `nvdra_gpu_plugin.mps.daemon_plan`.
     """
     daemons: dict[str, set[int | str | None]] = {}
-    for each in _asked(devices):
+    for each in asked:
         if each.is_monitor or each.kind not in (GpuConfig.kind, MigDeviceConfig.kind):
             continue
         index = _deciding_config(each, devices.config or (), kinds)

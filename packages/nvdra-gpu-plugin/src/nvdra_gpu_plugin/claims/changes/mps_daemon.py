@@ -40,6 +40,6 @@ class MpsDaemonKind(LateKind[GpuClaimRecord, ShareByMps]):
         """Wait until all daemons of the claim run."""
         await self._daemons.wait_ready(claim, deadline)
 
-    async def revert(self, claim: GpuClaimRecord, change: ShareByMps) -> None:
+    async def end(self, claim: GpuClaimRecord) -> None:
         """Stop all that was started for the claim. No request is sent."""
         await self._daemons.stop(claim)
