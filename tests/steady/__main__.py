@@ -35,7 +35,7 @@ def main(argv: Sequence[str]) -> int:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("words", nargs="*", help="only files whose paths contain one of them")
     parser.add_argument("--minutes", type=float, help="end after so many minutes")
-    parser.add_argument("--hours", type=float, default=plan.HOURS, help="for all rounds (8)")
+    parser.add_argument("--hours", type=float, default=plan.HOURS, help="of tests, one after another (8)")
     parser.add_argument("--lanes", type=int, default=LANES, help=f"files at a time ({LANES})")
     parser.add_argument("--busy", type=int, default=BUSY, help=f"busy processes ({BUSY})")
     parser.add_argument("--seed", type=int, default=plan.SEED, help=f"of a sample ({plan.SEED})")
@@ -49,9 +49,7 @@ def main(argv: Sequence[str]) -> int:
     former = records.former_failures(records.FORMER_FAILURES.read_text().splitlines())
     listed = {*process_ends.find(sources), *former} & set(tests)
     durations = records.read_durations()
-    planned = plan.make(
-        tests, listed, durations, seconds=given.hours * 3600 * given.lanes, seed=given.seed
-    )
+    planned = plan.make(tests, listed, durations, seconds=given.hours * 3600, seed=given.seed)
     files = {
         path: records.file_hash(records.ROOT / path) for path in {u.path for u in planned.units}
     }
