@@ -35,7 +35,7 @@ def main(argv: Sequence[str]) -> int:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("words", nargs="*", help="only files whose paths contain one of them")
     parser.add_argument("--minutes", type=float, help="end after so many minutes")
-    parser.add_argument("--hours", type=float, default=plan.HOURS, help="of tests, one after another (8)")
+    parser.add_argument("--hours", type=float, default=plan.HOURS, help="one after another (8)")
     parser.add_argument("--lanes", type=int, default=LANES, help=f"files at a time ({LANES})")
     parser.add_argument("--busy", type=int, default=BUSY, help=f"busy processes ({BUSY})")
     parser.add_argument("--seed", type=int, default=plan.SEED, help=f"of a sample ({plan.SEED})")
@@ -49,17 +49,17 @@ def main(argv: Sequence[str]) -> int:
     former = records.former_failures(records.FORMER_FAILURES.read_text().splitlines())
     listed = {*process_ends.find(sources), *former} & set(tests)
     durations = records.read_durations()
-    planned = plan.make(tests, listed, durations, seconds=given.hours * 3600, seed=given.seed)
-    files = {
-        path: records.file_hash(records.ROOT / path) for path in {u.path for u in planned.units}
-    }
-
-    def state() -> dict[str, object]:
-        results = records.current(_kept(given.again, began), files)
-        return report.document(planned, results, listed, given.lanes)
-
+    files = {each: records.file_hash(records.ROOT / each) for each in plan.places(tests)}
     began = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime())
-    done = {(each.path, each.round) for each in records.current(_kept(given.again, began), files)}
+
+    def results() -> list[UnitResult]:
+        return records.current(_kept(given.again, began), files)
+
+    whole = {(each.path, each.round) for each in results() if each.is_whole}
+    planned = plan.make(
+        tests, listed, durations, seconds=given.hours * 3600, seed=given.seed, ran=whole
+    )
+    done = {(each.path, each.round): each.is_whole for each in results()}
     units = [
         each
         for each in plan.due(planned, done)
@@ -67,7 +67,7 @@ def main(argv: Sequence[str]) -> int:
     ]
     if not given.status:
         _run(units, given.minutes, given.lanes, given.busy, former)
-    found = state()
+    found = report.document(planned, results(), listed, given.lanes)
     records.LOGS.mkdir(parents=True, exist_ok=True)
     (records.LOGS / "table.md").write_text(report.text(found))
     (records.LOGS / "table.json").write_text(json.dumps(found, indent=1) + "\n")

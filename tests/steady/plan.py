@@ -4,7 +4,8 @@
 Tests that end a process or have been red run ten times, all others twice. A unit is one file in one
 round, or the directory of tests whose start takes longer than most of them: end-to-end tests, which
 share a cluster, and unit tests. If everything takes longer than the hours that there are, each
-listed test runs three times and the rest is a sample that a kept seed draws.
+listed test runs three times and the rest is a sample: what has run already, and what a kept seed
+draws.
 """
 
 import random
@@ -81,6 +82,7 @@ def make(
     *,
     seconds: float,
     seed: int = SEED,
+    ran: Collection[tuple[str, int]] = (),
 ) -> Plan:
     """Plan all runs.
 
@@ -90,6 +92,7 @@ def make(
         durations: The seconds of tests that have run before.
         seconds: What the units may take together, one after another.
         seed: Draws the sample.
+        ran: File or directory and round of what has run whole, and is part of any sample.
     """
     of_file: dict[str, list[str]] = {}
     for test in tests:
@@ -123,6 +126,7 @@ def make(
     )
     if sum(cost_s(*each) for each in drawn) > left:
         random.Random(seed).shuffle(drawn)
+        drawn.sort(key=lambda entry: (entry[1], entry[0]) not in ran)
     left_out = 0
     for number, where, names in drawn:
         cost = cost_s(number, where, names)
@@ -141,6 +145,11 @@ def make(
     return Plan(tuple(planned), left_out)
 
 
+def places(tests: Iterable[str]) -> set[str]:
+    """The files and directories whose tests are units."""
+    return {_place(each.partition("::")[0]) for each in tests}
+
+
 def _place(path: str) -> str:
     """The file or directory whose units a file belongs to."""
     if path.startswith(E2E):
@@ -153,14 +162,19 @@ def _directory(path: str) -> str:
     return path.rpartition("/")[0]
 
 
-def due(plan: Plan, done: Collection[tuple[str, int]]) -> list[Unit]:
+def due(plan: Plan, done: Mapping[tuple[str, int], bool]) -> list[Unit]:
     """The units that have not run yet.
 
     Args:
         plan: All units.
-        done: File and round of those that have.
+        done: Path and round of those that have → whether all tests of the path ran.
     """
-    return [each for each in plan.units if (each.path, each.round) not in done]
+
+    def has_run(unit: Unit) -> bool:
+        is_whole = done.get((unit.path, unit.round))
+        return is_whole is not None and (is_whole or bool(unit.tests))
+
+    return [each for each in plan.units if not has_run(each)]
 
 
 def next_fitting(units: Sequence[Unit], seconds: float) -> Unit | None:

@@ -29,6 +29,7 @@ class UnitResult:
         load: The load of the machine over the last minute, at its end.
         tests: How many tests ran. All parameters of a test count as one.
         red: Failed tests with the last line of their messages; `pytest` for an exit without tests.
+        is_whole: Whether all tests of the file or directory ran.
     """
 
     path: str
@@ -40,6 +41,7 @@ class UnitResult:
     load: float
     tests: int = 0
     red: Mapping[str, str] = field(default_factory=dict)
+    is_whole: bool = True
 
 
 def read(path: Path = RESULTS) -> list[UnitResult]:

@@ -21,7 +21,7 @@ def document(
         lanes: How many units run at the same time.
     """
     ran = {(each.path, each.round): each for each in results}
-    left = plan.due(planned, ran)
+    left = plan.due(planned, {place: each.is_whole for place, each in ran.items()})
     red = [
         {"test": test, "message": message, "round": each.round, "commit": each.commit}
         | {"started": each.started, "load": each.load}

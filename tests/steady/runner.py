@@ -133,6 +133,7 @@ class Runner:
             round(os.getloadavg()[0], 1),
             len({*report.passed, *report.red}),
             report.red,
+            is_whole=not unit.tests,
         )
         with self._lock:
             record(unit, result, report)

@@ -58,12 +58,22 @@ def test_where_time_is_short_a_sample_is_drawn_and_listed_tests_run_three_times(
     assert some != plan.make(tests, listed, durations, seconds=least.seconds + 200, seed=2)
 
 
+def test_what_has_run_is_part_of_a_sample() -> None:
+    tests = [f"{x}/test_{x}.py::test_{x}" for x in "abcdefgh"]
+    ran = {("c/test_c.py", 2), ("h/test_h.py", 1)}
+    for seed in range(9):
+        some = plan.make(tests, (), dict.fromkeys(tests, 10.0), seconds=60, seed=seed, ran=ran)
+        assert len(some.units) == 3
+        assert ran < {(each.path, each.round) for each in some.units}
+
+
 def test_a_slice_takes_what_ends_in_time_and_goes_on_after_what_is_done() -> None:
     planned = plan.make([A, B, C], {A}, DURATIONS, seconds=HOUR_S)
     first = planned.units[0]
-    left = plan.due(planned, {(first.path, first.round)})
+    left = plan.due(planned, {(first.path, first.round): True})
     assert first not in left
     assert len(left) == len(planned.units) - 1
+    assert first in plan.due(planned, {(first.path, first.round): False})
     assert plan.next_fitting(left, 12) == Unit("b/test_b.py", 1, (), 10.0)
     assert plan.next_fitting(left, 1) is None
 
