@@ -39,7 +39,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "replanner: one record keeps all claims from being prepared",
-        f"{_PLUGIN}/claims/replanner.py",
+        f"{_PLUGIN}/claims/recovery.py",
         "            with background_tasks.contain(\n"
         '                "A record cannot be planned again", claim=str(record.ref)\n'
         "            ):  # other claims do not depend on it\n",
@@ -129,9 +129,9 @@ MUTANTS: Final = (
     ),
     Mutant(
         "prepare: no lock of the GPU",
-        f"{_PLUGIN}/claims/preparer.py",
-        "        hold = self._recovery.locks.hold(",
-        "        hold = type(self._recovery.locks)().hold(",
+        f"{_PLUGIN}/claims/claimed_gpus.py",
+        "        hold = self.locks.hold(",
+        "        hold = type(self.locks)().hold(",
         "Two pods get the same GPU.",
         (_PREPARER,),
         (
@@ -141,7 +141,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "prepare: the holder's time is not told",
-        f"{_PLUGIN}/claims/preparer.py",
+        f"{_PLUGIN}/claims/claimed_gpus.py",
         "            error.since = self._prepared_claims.prepared_at(error.holder.uid)\n",
         "",
         "Users are told that the GPU is held since just now.",
@@ -154,16 +154,16 @@ MUTANTS: Final = (
     Mutant(
         "prepare: a changed node is not planned again",
         f"{_PLUGIN}/claims/preparer.py",
-        "                if self._gpus.snapshot is snapshot:",
-        "                if True:",
+        "                if not self._gpus.is_current(snapshot):",
+        "                if False:",
         "A pod is given a GPU, or libraries of a driver, that are no longer there.",
         (_PREPARER,),
     ),
     Mutant(
         "repeat: the GPU is not asked",
         f"{_PLUGIN}/claims/preparer.py",
-        "                    await self._verify(snapshot, devices, deadline)\n",
-        "                    pass\n",
+        "                        await self._gpus.verify(snapshot, devices, deadline)\n",
+        "                        pass\n",
         "A container starts with a GPU that fell off the bus.",
         (_PREPARER,),
     ),
@@ -243,9 +243,9 @@ MUTANTS: Final = (
     ),
     Mutant(
         "nvml: a refused release is kept silent",
-        f"{_PLUGIN}/app.py",
-        "    return gpus.problem or release.refusal or (",
-        "    return gpus.problem or (",
+        f"{_PLUGIN}/subsystems/hardware.py",
+        "        return gpus.problem or release.refusal or (",
+        "        return gpus.problem or (",
         "An administrator waits for a release, and the command status says that all is well.",
         component=(
             f"{_COMPONENT}/test_nvml_release.py::"
@@ -639,13 +639,13 @@ MUTANTS: Final = (
     ),
     Mutant(
         "MPS: without its gate nothing is collected",
-        f"{_PLUGIN}/app.py",
-        "                mps_collector=partial(collector.run, daemons, recovery),\n",
-        "                **(\n"
-        '                    {"mps_collector": partial(collector.run, daemons, recovery)}\n'
-        "                    if gates.is_enabled(Feature.MPS)\n"
-        "                    else {}\n"
-        "                ),\n",
+        f"{_PLUGIN}/subsystems/claims.py",
+        "        mps_collector=partial(mps.collect, lost_records),\n",
+        "        **(\n"
+        '            {"mps_collector": partial(mps.collect, lost_records)}\n'
+        '            if "MPSSupport=true" in gates.full_text()\n'
+        "            else {}\n"
+        "        ),\n",
         "After the gate is switched off Deployments and directories of daemons stay for good.",
         component=(
             "packages/nvdra-gpu-plugin/tests/component/test_mps.py"
@@ -855,7 +855,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "configs: a config that fits no device is not told",
-        f"{_PLUGIN}/claims/preparer.py",
+        f"{_PLUGIN}/claims/plan.py",
         "opaque_configs.unapplied(claim, names.GPU_DRIVER, configured)",
         "()",
         "A GpuConfig for MIG devices is ignored in silence.",
@@ -1175,7 +1175,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "MIG mode: what a program keeps on is left without its GPU's lock",
-        f"{_PLUGIN}/claims/recovery.py",
+        f"{_PLUGIN}/claims/claimed_gpus.py",
         "    return held | {step.pci for step in record.left_modes}\n",
         "    return held\n",
         "MIG mode is switched off below a claim that is being prepared.",

@@ -18,11 +18,11 @@ from nvdra_cd_controller import app as controller_app
 from nvdra_cd_controller import children
 from nvdra_cd_controller.children import ChildConfig
 from nvdra_cd_controller.settings import Settings as ControllerSettings
-from nvdra_gpu_plugin import app as plugin_app
 from nvdra_gpu_plugin.devices import mps_layout
 from nvdra_gpu_plugin.devices.steps import ShareByMps
 from nvdra_gpu_plugin.mps import deployment
 from nvdra_gpu_plugin.settings import Settings as PluginSettings
+from nvdra_gpu_plugin.subsystems import mps
 from nvdra_runtime.kube import apiversions
 from nvdra_runtime.resourceslices import pool_diff
 from nvdra_runtime.settings import loader
@@ -126,7 +126,7 @@ class Installation:
             run="b0f3c1aa5d0c4d52a2b6d3f1a0c9e877",
             directory=str(settings.plugin_dir / mps_layout.FOLDER / DAEMON_ID),
         )
-        common = plugin_app.mps_daemon_settings(settings, FeatureGates.parse("MPSSupport=true"))
+        common = mps.daemon_settings(settings, FeatureGates.parse("MPSSupport=true"))
         made = deployment.manifest(step, _UUIDS, dict.fromkeys(_UUIDS, 10240), common)
         return pool_diff.with_node_owner(made, NodeName(node), "its-uid")
 

@@ -27,11 +27,12 @@ from nvdra_gpu_plugin.claims import claim_metadata
 from nvdra_gpu_plugin.claims.changes.registry import ChangeKinds
 from nvdra_gpu_plugin.claims.claim_metadata import ClaimMetadata
 from nvdra_gpu_plugin.claims.claim_specs import ClaimSpecs
+from nvdra_gpu_plugin.claims.claimed_gpus import ClaimedGpus
 from nvdra_gpu_plugin.claims.foreign_claims import ForeignClaims
 from nvdra_gpu_plugin.claims.node_specs import NodeSpecs
+from nvdra_gpu_plugin.claims.plan import Planner
 from nvdra_gpu_plugin.claims.preparer import Preparer
 from nvdra_gpu_plugin.claims.recovery import ClaimRecovery
-from nvdra_gpu_plugin.claims.replanner import Replanner
 from nvdra_gpu_plugin.devices.claim_index import GpuClaimIndex
 from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord
 from nvdra_gpu_plugin.devices.inventory import Inventory
@@ -213,33 +214,25 @@ class Plugin:
             daemons,
             keeps_mig_mode=keeps_mig_mode,
         )
+        claim_specs = ClaimSpecs(gpus, specs, files, telemetry)
         self.engine = Engine(
-            kinds,
-            (ClaimSpecs(gpus, specs, files, telemetry), metadata),
-            self.prepared,
-            gpu_changes.is_absent,
-            telemetry,
+            kinds, (claim_specs, metadata), self.prepared, gpu_changes.is_absent, telemetry
         )
         waits = DeviceWaitQueue(self.prepared.wait_removed)
         self.gate = PrepareGate(waits)
-        replanner = Replanner(gpus, self.prepared, metadata)
+        verifier = GpuVerifier(self.monitor)
+        claimed = ClaimedGpus(NODE, gpus, verifier, self.gate, self.prepared, self.index, telemetry)
         self.recovery = ClaimRecovery(
-            NODE, gpus, self.engine, specs, files, self.prepared, replanner, self.gate, events
+            NODE, gpus, claimed, self.engine, claim_specs, metadata, self.prepared, events
         )
+        foreign = ForeignClaims(gpus, ForeignSpecs(node.cdi, node.root), files, self.prepared)
         self.preparer = Preparer(
-            NODE,
-            node.gates,
-            gpus,
-            GpuVerifier(self.monitor),
+            Planner(NODE, node.gates),
+            claimed,
             NodeSpecs(gpus, SpecFiles(node.cdi, clock), files, self.prepared),
-            metadata,
-            ForeignClaims(gpus, ForeignSpecs(node.cdi, node.root), files, self.prepared),
-            replanner,
+            foreign,
             self.engine,
             self.recovery,
-            self.prepared,
-            self.index,
-            self.gate,
             waits,
             telemetry,
         )

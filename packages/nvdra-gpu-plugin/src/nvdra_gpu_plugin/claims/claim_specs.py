@@ -2,19 +2,23 @@
 """The CDI specs of single claims, from the view of the engine."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from typing import Final
 
 from nvdra_api.errors import PermanentError, Reason, RetryableError
+from nvdra_api.ids import ClaimUID
 from nvdra_cdi.errors import CDIError, DiscoveryError, MissingCapabilitiesError
 from nvdra_runtime.process.worker import Worker
+from nvdra_runtime.telemetry import logs
 from nvdra_runtime.telemetry.instrumentation import Telemetry
 
 from nvdra_gpu_plugin.cdi.claim_spec_files import ClaimSpecFiles
 from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord
 from nvdra_gpu_plugin.driver import installation
 from nvdra_gpu_plugin.hardware.node_gpus import NodeGpus
+
+LOG = logs.logger(__name__)
 
 _TIMEOUT_S: Final = 10.0
 """For a spec, whatever is left of the caller's time: work that has begun is finished."""
@@ -57,6 +61,13 @@ class ClaimSpecs:
         """
         await self.withdraw(record)
         yield
+
+    async def remove_others(self, claims: Collection[ClaimUID]) -> None:
+        """Remove the specs of all claims but these. A failure is harmless: the next start does."""
+        try:
+            await self._files.run(self._specs.remove_others, claims)
+        except (CDIError, OSError) as error:
+            LOG.warning("The CDI spec of a claim cannot be removed", error=str(error))
 
     async def _write(self, record: GpuClaimRecord) -> None:
         snapshot = self._gpus.usable("this node")

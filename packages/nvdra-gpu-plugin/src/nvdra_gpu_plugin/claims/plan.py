@@ -2,9 +2,11 @@
 """Decides which devices a claim gets, and whether it may have them. `preparer` does the rest."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from nvdra_api import names
 from nvdra_api.errors import PermanentError, Reason
+from nvdra_api.gates import Feature, FeatureGates
 from nvdra_api.ids import DeviceName, GpuUUID, NodeName, PodUID, PoolName
 from nvdra_api.resource.claims import (
     ClaimRef,
@@ -12,13 +14,13 @@ from nvdra_api.resource.claims import (
     ResourceClaim,
     ResourceClaimConsumerReference,
 )
-from nvdra_api.v1beta1 import GpuConfig
-from nvdra_runtime.claims import records
+from nvdra_api.v1beta1 import DeviceConfig, GpuConfig, MigDeviceConfig
+from nvdra_runtime.claims import opaque_configs, records
 from nvdra_runtime.claims.opaque_configs import ConfiguredResult
 from nvdra_runtime.claims.records import DeviceInUseError
 
-from nvdra_gpu_plugin.claims import shares
-from nvdra_gpu_plugin.devices import device_identity
+from nvdra_gpu_plugin.claims import metadata_plan, shares
+from nvdra_gpu_plugin.devices import device_identity, device_names
 from nvdra_gpu_plugin.devices.claim_index import GpuClaimIndex
 from nvdra_gpu_plugin.devices.claim_records import MPS_SUFFIX, GpuClaimRecord, GpuDeviceRecord
 from nvdra_gpu_plugin.devices.inventory import Device, Gpu, Inventory, MigPartition
@@ -29,8 +31,55 @@ from nvdra_gpu_plugin.devices.steps import (
     ShareByTime,
     Step,
 )
+from nvdra_gpu_plugin.hardware.device_state import Snapshot
 from nvdra_gpu_plugin.mps import daemon_plan
 from nvdra_gpu_plugin.share_policy import SharePolicy
+
+DriverVersions = Mapping[str, str]
+"""Generation of a CDI spec → the version of its driver."""
+
+
+class Planned(NamedTuple):
+    """What a claim is to get.
+
+    Attributes:
+        record: Its devices and the changes that they need.
+        unapplied_configs: Which of the claim's configs have no effect, and why.
+        minimum_capacity: The least capacity that it asks for of whole devices, or empty.
+    """
+
+    record: GpuClaimRecord
+    unapplied_configs: tuple[str, ...]
+    minimum_capacity: str
+
+
+class Planner(NamedTuple):
+    """Plans the claims of one node.
+
+    Attributes:
+        node: The node.
+        gates: Which configs are accepted, and whether claims get device metadata.
+        shares: How several claims share a device; None if none do.
+    """
+
+    node: NodeName
+    gates: FeatureGates
+    shares: SharePolicy | None = None
+
+    def plan(self, claim: ResourceClaim, snapshot: Snapshot) -> Planned:
+        """What the claim gets on the node's GPUs as they are now.
+
+        Raises:
+            PermanentError: As `make`; `FeatureGateDisabled`.
+        """
+        configured = opaque_configs.resolve(claim, names.GPU_DRIVER, _config_kind, self.gates)
+        inventory, generation = snapshot.inventory, snapshot.spec.generation
+        record = make(claim, configured, inventory, generation, self.node, self.shares)
+        if self.gates.is_enabled(Feature.DEVICE_METADATA):
+            has_lists = self.gates.is_enabled(Feature.LIST_ATTRIBUTES)
+            record = metadata_plan.with_metadata(record, claim, inventory, numa_as_list=has_lists)
+        unapplied = tuple(opaque_configs.unapplied(claim, names.GPU_DRIVER, configured))
+        return Planned(record, unapplied, shares.minimum_capacity(claim, configured))
 
 
 def make(
@@ -78,7 +127,7 @@ def make(
 
 
 def check_free(
-    record: GpuClaimRecord, claim_index: GpuClaimIndex, driver_versions: Mapping[str, str]
+    record: GpuClaimRecord, claim_index: GpuClaimIndex, driver_versions: DriverVersions
 ) -> None:
     """Check that no other claim holds one of the devices. The caller holds their GPUs' locks.
 
@@ -250,7 +299,7 @@ def _consumers(claim: ResourceClaim) -> list[ResourceClaimConsumerReference]:
 
 
 def _claim_with_other_driver(
-    record: GpuClaimRecord, claim_index: GpuClaimIndex, driver_versions: Mapping[str, str]
+    record: GpuClaimRecord, claim_index: GpuClaimIndex, driver_versions: DriverVersions
 ) -> GpuClaimRecord | None:
     def version(of: GpuClaimRecord) -> str:
         return driver_versions.get(of.generation) or of.generation
@@ -263,3 +312,8 @@ def _claim_with_other_driver(
 
 def _list_devices(inventory: Inventory) -> str:
     return ", ".join(device.name for device in inventory.devices) or "no GPU"
+
+
+def _config_kind(result: DeviceRequestAllocationResult) -> type[DeviceConfig]:
+    is_mig = device_names.parse_mig_name(result.device) is not None
+    return MigDeviceConfig if is_mig else GpuConfig

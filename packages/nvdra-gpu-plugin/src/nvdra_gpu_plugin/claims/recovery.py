@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Brings hardware and records together again, after a crash, a reboot or a failure.
 
-Records that are `started` although nothing works on them are rolled back. The steps of prepared
-claims are done again, if what they did is gone: kubelets before 1.37 do not prepare such a claim
-again. It happens as soon as the hardware is known, before a claim of the same GPU is answered, and
-is repeated until it succeeds. A MIG device that somebody has destroyed below a claim is made again,
-too, and the claim and its pods are told: what runs has lost it.
+A reboot may change a GPU's PCI address, device name and device nodes, and the driver. A record
+keeps what its claim was answered with, and is planned again with today's hardware; `node_specs`
+gives the current CDI spec those names. GPUs are matched by UUID. Source: docs/design.md, "CDI
+written ahead".
+
+Records that are `started` although nothing works on them are rolled back. The changes of prepared
+claims are made again if they are gone: kubelets before 1.37 do not prepare such a claim again. It
+happens as soon as the hardware is known, before a claim of the same GPU is answered, and is
+repeated until it succeeds. A MIG device that an administrator has destroyed below a claim is made
+again, too, and the claim and its pods get an Event: what runs has lost it.
 """
 
 import asyncio
@@ -15,8 +20,7 @@ from functools import partial
 from typing import Final
 
 from nvdra_api.errors import DriverError, Reason
-from nvdra_api.ids import ClaimUID, DeviceName, NodeName, PciAddress
-from nvdra_cdi.errors import CDIError
+from nvdra_api.ids import ClaimUID, DeviceName, NodeName
 from nvdra_runtime.claims.changes import Change
 from nvdra_runtime.claims.engine import Engine, NotInForceError
 from nvdra_runtime.claims.prepared_claims import PreparedClaims
@@ -25,21 +29,24 @@ from nvdra_runtime.kube.event_recorder import EventRecorder, node_reference
 from nvdra_runtime.process import background_tasks
 from nvdra_runtime.process.background_tasks import BackgroundTasks
 from nvdra_runtime.process.locks import KeyedLocks
-from nvdra_runtime.process.worker import Worker
 from nvdra_runtime.telemetry import logs
 
-from nvdra_gpu_plugin.cdi.claim_spec_files import ClaimSpecFiles
-from nvdra_gpu_plugin.claims.replanner import Replanner
+from nvdra_gpu_plugin.claims import node_specs, record_checks
+from nvdra_gpu_plugin.claims.claim_metadata import ClaimMetadata
+from nvdra_gpu_plugin.claims.claim_specs import ClaimSpecs
+from nvdra_gpu_plugin.claims.claimed_gpus import ClaimedGpus, gpus_of
 from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord
+from nvdra_gpu_plugin.hardware.device_state import Snapshot
 from nvdra_gpu_plugin.hardware.node_gpus import NodeGpus
-from nvdra_gpu_plugin.nvml_release.prepare_gate import PrepareGate
 
 LOG = logs.logger(__name__)
 
 _INTERVAL_S: Final = 10.0
 """Between two attempts. A program that keeps a MIG device in use mostly ends by itself."""
 
-_LOCK_TIMEOUT_S: Final = 10.0
+_TIMEOUT_S: Final = 10.0
+_RETRY_S: Final = 5.0
+"""Between two attempts to plan records again, while the state file cannot be written."""
 _DAEMONS_TIMEOUT_S: Final = 60.0
 """After a reboot the kubelet starts the pod of an MPS daemon along with all others."""
 
@@ -52,34 +59,29 @@ _DESTROYED: Final = (
 
 
 class ClaimRecovery:
-    """Recovers the claims of one node.
-
-    Attributes:
-        locks: A lock per GPU, for all who prepare, unprepare or recover.
-    """
+    """Recovers the claims of one node."""
 
     def __init__(
         self,
         node: NodeName,
         gpus: NodeGpus,
+        claimed: ClaimedGpus,
         engine: Engine[GpuClaimRecord],
-        specs: ClaimSpecFiles,
-        files: Worker,
+        claim_specs: ClaimSpecs,
+        metadata: ClaimMetadata,
         prepared_claims: PreparedClaims[GpuClaimRecord],
-        replanner: Replanner,
-        gate: PrepareGate,
         events: EventRecorder,
     ) -> None:
-        self.locks: KeyedLocks[PciAddress] = KeyedLocks()
         self._node = node
         self._gpus = gpus
+        self._claimed = claimed
         self._engine = engine
-        self._specs = specs
-        self._files = files
+        self._claim_specs = claim_specs
+        self._metadata = metadata
         self._prepared_claims = prepared_claims
-        self._replanner = replanner
-        self._gate = gate
         self._events = events
+        self._record_locks: KeyedLocks[ClaimUID] = KeyedLocks()
+        self._planned: Snapshot | None = None
         self._reported: dict[ClaimUID, str] = {}
         self._destroyed: dict[ClaimUID, Sequence[DeviceName]] = {}
         self._starting: asyncio.Queue[NotInForceError] = asyncio.Queue()
@@ -87,26 +89,77 @@ class ClaimRecovery:
         self._is_complete = False
         engine.on_lost(self._report_destroyed)
 
-    async def roll_back_others(
-        self, wanted: GpuClaimRecord, gpus: Collection[PciAddress], deadline: float
-    ) -> None:
-        """Roll back what was left on these GPUs, before a claim of them is answered.
+    def planned_again(self, record: GpuClaimRecord, snapshot: Snapshot) -> GpuClaimRecord:
+        """The record as it is now; the same record unless it is of an earlier boot."""
+        is_planned = node_specs.is_planned(record, self._prepared_claims)
+        if is_planned and record.has_all_gpus:
+            return record
+        generation = None if is_planned else snapshot.spec.generation
+        again = record_checks.planned_again(record, snapshot.inventory, generation)
+        return self._metadata.planned_again(again, snapshot.inventory)
+
+    async def plan_all_again(self, deadline: float) -> None:
+        """Plan all records again that are of an earlier boot or lack a GPU.
+
+        Returns at once if the node has not changed since the last time.
+
+        Raises:
+            RetryableError: `StateUnavailable`: a record cannot be written.
+        """
+        snapshot = self._gpus.snapshot
+        if snapshot is None or snapshot is self._planned:
+            return
+        for record in tuple(self._prepared_claims.values()):
+            with background_tasks.contain(
+                "A record cannot be planned again", claim=str(record.ref)
+            ):  # other claims do not depend on it
+                await self._plan_again(record, snapshot, deadline)
+        self._planned = snapshot
+
+    async def run_planning(self) -> None:
+        """Plan records again as soon as the hardware is known or changes. Run until cancelled."""
+        serial = 0
+        while True:
+            retry_s = None
+            try:
+                await self.plan_all_again(asyncio.get_running_loop().time() + _TIMEOUT_S)
+            except DriverError as error:
+                LOG.warning("Records of an earlier boot cannot be planned again", error=str(error))
+                retry_s = _RETRY_S
+            with suppress(TimeoutError):
+                async with asyncio.timeout(retry_s):
+                    serial = await self._gpus.changed_since(serial)
+
+    @asynccontextmanager
+    async def current(
+        self, record: GpuClaimRecord, deadline: float
+    ) -> AsyncIterator[GpuClaimRecord | None]:
+        """The claim's record, which is not planned again during the block. None if it is gone.
+
+        Raises:
+            RetryableError: `LockTimeout`.
+        """
+        holder = str(record.ref)
+        async with self._record_locks.hold((record.uid,), holder=holder, deadline=deadline):
+            yield self._prepared_claims.get(record.uid)
+
+    async def roll_back_others(self, planned: GpuClaimRecord, deadline: float) -> None:
+        """Roll back what was left on the GPUs of a claim, before it is answered.
 
         Of the claim itself nothing is rolled back: it may go on where an attempt was interrupted.
         What cannot be rolled back keeps its own place only.
         """
         for record in self._engine.left_over:
-            if record.uid != wanted.uid and gpus_of(record) & set(gpus):
+            if record.uid != planned.uid and gpus_of(record) & gpus_of(planned):
                 await self._try_recover(record.uid, deadline)
 
     async def restore(self, record: GpuClaimRecord, deadline: float) -> GpuClaimRecord:
-        """Do the steps of a prepared claim again, if necessary. The caller is inside the gate.
+        """Make the changes of a prepared claim again that are gone. NVML is not released.
 
         Raises:
             DriverError: That is not possible.
         """
-        async with self._locked(record, deadline):
-            current = self._prepared_claims.get(record.uid)
+        async with self._locked(record, deadline) as current:
             if current is None or self._prepared_claims.is_started(record.uid):
                 return record  # it was unprepared meanwhile
             done = await self._engine.restore(current)
@@ -118,7 +171,7 @@ class ClaimRecovery:
         await background_tasks.run_all(
             step_recovery=self._recover_repeatedly,
             mps_daemons=self._await_daemons,
-            claim_specs=partial(self._remove_other_specs, recovery),
+            claim_specs=partial(self._complete, recovery),
         )
 
     async def _recover_repeatedly(self) -> None:
@@ -148,15 +201,12 @@ class ClaimRecovery:
         ]
         return [*prepared, *(record.uid for record in self._engine.left_over)]
 
-    async def _remove_other_specs(self, recovery: RecordRecovery[GpuClaimRecord]) -> None:
-        """Remove the specs of claims without a record, once records are complete."""
+    async def _complete(self, recovery: RecordRecovery[GpuClaimRecord]) -> None:
+        """Include the records that were recovered, and remove the specs of other claims."""
         await recovery.done.wait()
-        self._is_complete = False  # records may have been added
+        self._is_complete = False
         kept = {uid for uid, record in self._prepared_claims.items() if record.has_own_spec}
-        try:
-            await self._files.run(self._specs.remove_others, kept)
-        except (CDIError, OSError) as error:
-            LOG.warning("The CDI spec of a claim cannot be removed", error=str(error))
+        await self._claim_specs.remove_others(kept)
 
     async def _recover(self, claims: Collection[ClaimUID]) -> bool:
         """Recover these claims. Returns whether all are as they should be."""
@@ -166,9 +216,9 @@ class ClaimRecovery:
             del self._destroyed[uid]
         if not claims:
             return True
-        if self._gpus.snapshot is None or not self._gate.is_open:
+        if self._gpus.snapshot is None:
             return False
-        deadline = asyncio.get_running_loop().time() + _LOCK_TIMEOUT_S
+        deadline = asyncio.get_running_loop().time() + _TIMEOUT_S
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self._try_recover(uid, deadline)) for uid in claims]
         return all(task.result() for task in tasks)
@@ -180,11 +230,11 @@ class ClaimRecovery:
         failed_text = "A claim cannot be recovered"
         try:
             with background_tasks.contain(failed_text, claim=str(record.ref)) as contained:
-                async with self._locked(record, deadline):
-                    with self._gate.passed() as may_use_gpus:
+                async with self._locked(record, deadline) as current:
+                    with self._claimed.in_use() as may_use_gpus:
                         if not may_use_gpus:
                             return False
-                        await self._recover_one(uid)
+                        await self._recover_one(current)
         except NotInForceError as starting:
             if uid not in self._awaited:
                 self._awaited.add(uid)
@@ -220,34 +270,49 @@ class ClaimRecovery:
                 self._report(record, error)
         else:
             self._awaited.discard(uid)
-            is_done = await self._try_recover(uid, now() + _LOCK_TIMEOUT_S)
+            is_done = await self._try_recover(uid, now() + _TIMEOUT_S)
         finally:
             self._awaited.discard(uid)
             if not is_done:
                 self._is_complete = False
 
     @asynccontextmanager
-    async def _locked(self, record: GpuClaimRecord, deadline: float) -> AsyncIterator[None]:
+    async def _locked(
+        self, record: GpuClaimRecord, deadline: float
+    ) -> AsyncIterator[GpuClaimRecord | None]:
         """Hold the locks of the claim's GPUs, and of its record, for the block."""
-        holder = str(record.ref)
-        async with (
-            self.locks.hold(gpus_of(record), holder=holder, deadline=deadline),
-            self._replanner.record_locks.hold((record.uid,), holder=holder, deadline=deadline),
-        ):
-            yield
+        hold = self._claimed.locks.hold(gpus_of(record), holder=str(record.ref), deadline=deadline)
+        async with hold, self.current(record, deadline) as current:
+            yield current
 
-    async def _recover_one(self, uid: ClaimUID) -> None:
-        record = self._prepared_claims.get(uid)
+    async def _recover_one(self, record: GpuClaimRecord | None) -> None:
         if record is None:
             return
-        if self._prepared_claims.is_started(uid):
+        if self._prepared_claims.is_started(record.uid):
             await self._engine.revert(record)
-            if uid not in self._prepared_claims:
+            if record.uid not in self._prepared_claims:
                 LOG.info(
                     "What a claim has left, which is not prepared, is undone", claim=str(record.ref)
                 )
         else:
             await self._engine.restore(record)
+
+    async def _plan_again(
+        self, record: GpuClaimRecord, snapshot: Snapshot, deadline: float
+    ) -> None:
+        async with self.current(record, deadline) as current:
+            if current is None or self._prepared_claims.is_started(record.uid):
+                return  # it was unprepared meanwhile, or is no answer
+            again = self.planned_again(current, snapshot)
+            if again == current and self._prepared_claims.is_of_this_boot(record.uid):
+                return
+            await self._prepared_claims.add(record.ref, again)
+            LOG.info(
+                "A prepared claim was planned again with today's hardware",
+                claim=str(record.ref),
+                generation=again.generation,
+                missing=[device.device for device in again.devices if not device.pci],
+            )
 
     @property
     def _without_devices(self) -> list[ClaimUID]:
@@ -298,12 +363,3 @@ class ClaimRecovery:
             f"{error.message}; {error.remedy}",
             about=record.uid,
         )
-
-
-def gpus_of(record: GpuClaimRecord) -> set[PciAddress]:
-    """The GPUs whose locks an operation of the claim holds.
-
-    Admin access needs none: a claim for monitoring that waits for a GPU stops no other claim.
-    """
-    held = {device.pci for device in record.devices if not device.is_admin}
-    return held | {step.pci for step in record.left_modes}

@@ -13,7 +13,7 @@ from nvdra_api import names
 from nvdra_api.errors import DriverError, Reason, RetryableError
 from nvdra_api.ids import ClaimUID
 from nvdra_cdi import files
-from nvdra_gpu_plugin.claims.recovery import gpus_of
+from nvdra_gpu_plugin.claims.claimed_gpus import gpus_of
 from nvdra_runtime.node.nvml import ReturnCode
 from nvdra_runtime.process import background_tasks
 from nvdra_testing import polling

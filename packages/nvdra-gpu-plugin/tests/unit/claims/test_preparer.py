@@ -17,6 +17,7 @@ from nvdra_api.ids import GpuUUID, NodeName
 from nvdra_api.resource.claims import ResourceClaim
 from nvdra_gpu_plugin.cdi.spec_files import SpecFiles
 from nvdra_gpu_plugin.claims import record_checks
+from nvdra_gpu_plugin.claims.plan import Planner
 from nvdra_gpu_plugin.claims.preparer import Preparer
 from nvdra_gpu_plugin.devices.claim_index import GpuClaimIndex
 from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord
@@ -116,8 +117,8 @@ class Node:
         named = {"node": NODE, "gates": FeatureGates(), "cdi_root": root, "plugin_dir": root}
         named |= {"prepared": list(self.prepared.values())}
         # No test here has anything to report, an MPS daemon, or shares.
-        named |= dict.fromkeys(("events", "api", "settings", "share_policy", "kinds", "is_absent"))
-        named |= {"claim_files": ()}
+        named |= dict.fromkeys(("events", "api", "settings", "kinds", "is_absent"))
+        named |= {"claim_files": (), "planner": Planner(NODE, FeatureGates())}
         self.preparer: Preparer = assembled(Preparer, list(parts), named)
 
     def see(self, *gpus: Gpu) -> None:
