@@ -227,7 +227,7 @@ class Plugin:
         )
         foreign = ForeignClaims(gpus, ForeignSpecs(node.cdi, node.root), files, self.prepared)
         self.preparer = Preparer(
-            Planner(NODE, node.gates),
+            Planner(NODE, node.gates, metadata.planned),
             claimed,
             NodeSpecs(gpus, SpecFiles(node.cdi, clock), files, self.prepared),
             foreign,

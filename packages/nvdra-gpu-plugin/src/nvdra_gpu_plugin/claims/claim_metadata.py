@@ -49,12 +49,13 @@ class ClaimMetadata:
         """Create it; nothing is written before `run`, or before a claim is.
 
         Args:
-            gates: How NUMA nodes are written.
+            gates: Whether claims get metadata. Those that have some keep it.
             metadata_files: Their files.
             files: The thread for files.
             prepared_claims: The claims of this node.
             telemetry: Where the writing is a step.
         """
+        self._is_enabled = gates.is_enabled(Feature.DEVICE_METADATA)
         self._numa_as_list = gates.is_enabled(Feature.LIST_ATTRIBUTES)
         self._metadata_files = metadata_files
         self._files = files
@@ -65,6 +66,14 @@ class ClaimMetadata:
         self._waiting: dict[ClaimUID, None] = {}
         self._woken = asyncio.Event()
         prepared_claims.on_prepared(self._note)
+
+    def planned(
+        self, record: GpuClaimRecord, claim: ResourceClaim, inventory: Inventory
+    ) -> GpuClaimRecord:
+        """The record of a claim that is to be prepared, with metadata if the gate is on."""
+        if not self._is_enabled:
+            return record
+        return self.recovered(record, claim, inventory)
 
     def recovered(
         self, record: GpuClaimRecord, claim: ResourceClaim, inventory: Inventory

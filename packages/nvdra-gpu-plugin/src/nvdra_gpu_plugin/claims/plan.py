@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Decides which devices a claim gets, and whether it may have them. `preparer` does the rest."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from nvdra_api import names
 from nvdra_api.errors import PermanentError, Reason
-from nvdra_api.gates import Feature, FeatureGates
+from nvdra_api.gates import FeatureGates
 from nvdra_api.ids import DeviceName, GpuUUID, NodeName, PodUID, PoolName
 from nvdra_api.resource.claims import (
     ClaimRef,
@@ -19,7 +19,7 @@ from nvdra_runtime.claims import opaque_configs, records
 from nvdra_runtime.claims.opaque_configs import ConfiguredResult
 from nvdra_runtime.claims.records import DeviceInUseError
 
-from nvdra_gpu_plugin.claims import metadata_plan, shares
+from nvdra_gpu_plugin.claims import shares
 from nvdra_gpu_plugin.devices import device_identity, device_names
 from nvdra_gpu_plugin.devices.claim_index import GpuClaimIndex
 from nvdra_gpu_plugin.devices.claim_records import MPS_SUFFIX, GpuClaimRecord, GpuDeviceRecord
@@ -37,6 +37,7 @@ from nvdra_gpu_plugin.share_policy import SharePolicy
 
 DriverVersions = Mapping[str, str]
 """Generation of a CDI spec → the version of its driver."""
+AddMetadata = Callable[[GpuClaimRecord, ResourceClaim, Inventory], GpuClaimRecord]
 
 
 class Planned(NamedTuple):
@@ -58,12 +59,14 @@ class Planner(NamedTuple):
 
     Attributes:
         node: The node.
-        gates: Which configs are accepted, and whether claims get device metadata.
+        gates: Which configs are accepted.
+        add_metadata: Gives the record the device metadata that the claim gets.
         shares: How several claims share a device; None if none do.
     """
 
     node: NodeName
     gates: FeatureGates
+    add_metadata: AddMetadata
     shares: SharePolicy | None = None
 
     def plan(self, claim: ResourceClaim, snapshot: Snapshot) -> Planned:
@@ -75,9 +78,7 @@ class Planner(NamedTuple):
         configured = opaque_configs.resolve(claim, names.GPU_DRIVER, _config_kind, self.gates)
         inventory, generation = snapshot.inventory, snapshot.spec.generation
         record = make(claim, configured, inventory, generation, self.node, self.shares)
-        if self.gates.is_enabled(Feature.DEVICE_METADATA):
-            has_lists = self.gates.is_enabled(Feature.LIST_ATTRIBUTES)
-            record = metadata_plan.with_metadata(record, claim, inventory, numa_as_list=has_lists)
+        record = self.add_metadata(record, claim, inventory)
         unapplied = tuple(opaque_configs.unapplied(claim, names.GPU_DRIVER, configured))
         return Planned(record, unapplied, shares.minimum_capacity(claim, configured))
 

@@ -85,7 +85,7 @@ async def opened(
     foreign = ForeignClaims(
         gpus, ForeignSpecs(settings.cdi_root, settings.plugin_dir), files, prepared_claims
     )
-    planner = Planner(node, gates, settings.shares)
+    planner = Planner(node, gates, metadata.planned, settings.shares)
     preparer = Preparer(
         planner, claimed, specs, foreign, engine, recovery, records.waits, telemetry
     )

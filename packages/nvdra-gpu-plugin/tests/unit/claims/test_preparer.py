@@ -118,7 +118,10 @@ class Node:
         named |= {"prepared": list(self.prepared.values())}
         # No test here has anything to report, an MPS daemon, or shares.
         named |= dict.fromkeys(("events", "api", "settings", "kinds", "is_absent"))
-        named |= {"claim_files": (), "planner": Planner(NODE, FeatureGates())}
+        named |= {
+            "claim_files": (),
+            "planner": Planner(NODE, FeatureGates(), lambda record, *_: record),
+        }
         self.preparer: Preparer = assembled(Preparer, list(parts), named)
 
     def see(self, *gpus: Gpu) -> None:
