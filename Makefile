@@ -106,6 +106,11 @@ bench: setup ## measure prepare, unprepare, start-up, memory, pods and compute d
 	@command -v wrk > /dev/null || { echo "▸ Debian package: wrk"; apt-get install -y -qq wrk > /dev/null; }
 	@python -m bench
 
+.PHONY: try
+try: setup ## this tree's COMPONENT=gpu-plugin in a lab: its image built, loaded and rolled out; starts a lab if none is up (root)
+	@lab binaries > /dev/null
+	@scripts/try.sh $(COMPONENT)
+
 .PHONY: cluster
 cluster: setup ## start a cluster without the driver (NODES=, PROFILE=, KUBE=); root
 	@lab up --nodes $(NODES) $(PROFILE:%=--profile %) --kube $(KUBE)

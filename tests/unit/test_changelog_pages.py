@@ -29,11 +29,11 @@ def add(tree: Path, name: str, text: str) -> None:
 
 
 def test_the_page_begins_with_what_the_next_release_adds(tree: Path) -> None:
-    add(tree, "7.added.md", "A flag.\n")
+    add(tree, "a_flag.added.md", "A flag.\n")
     add(tree, "two_words.fixed.md", "A file stays.\n")
     page = changelog_pages.text(NAME, tree)
     version = release.current_version(NAME, tree).final
-    waiting = f"## {version} (not released yet)\n\n### Added\n\n- A flag. (#7)\n\n### Fixed\n\n"
+    waiting = f"## {version} (not released yet)\n\n### Added\n\n- A flag.\n\n### Fixed\n\n"
     assert page.startswith(f"# Changelog of {NAME}\n\n{changelog_pages.MARK}\n{waiting}")
     assert "\n- A file stays.\n" in page
     assert page.index("A file stays.") < page.index("\n## 0.1.0 (")
