@@ -32,7 +32,7 @@ from nvdra_gpu_plugin.health.health_monitor import HealthMonitor
 from nvdra_gpu_plugin.nvml_release import nvml_release
 from nvdra_gpu_plugin.nvml_release.nvml_release import NvmlRelease
 from nvdra_gpu_plugin.nvml_release.prepare_gate import PrepareGate
-from nvdra_gpu_plugin.publishing import pool_updater
+from nvdra_gpu_plugin.publishing import gpu_report
 from nvdra_gpu_plugin.settings import Settings
 from nvdra_gpu_plugin.subsystems.records import Records
 
@@ -64,7 +64,7 @@ class Hardware:
         gpus, release = self.gpus, self.release
         if release.remark is not None:
             return release.remark
-        missing = pool_updater.NO_GPU if gpus.is_empty else ""
+        missing = gpu_report.NO_GPU if gpus.is_empty else ""
         if not missing and gpus.snapshot is not None:
             missing = gpus.snapshot.spec.programs_remark
         return gpus.problem or release.refusal or (PassingRemark(missing) if missing else None)

@@ -17,9 +17,10 @@ from nvdra_runtime.resourceslices.publisher import Publisher
 from nvdra_gpu_plugin import status_report
 from nvdra_gpu_plugin.health.health_monitor import HealthMonitor
 from nvdra_gpu_plugin.health.health_report import HealthReport
-from nvdra_gpu_plugin.publishing import field_support
+from nvdra_gpu_plugin.publishing import field_support, layout
 from nvdra_gpu_plugin.publishing.device_taints import DeviceTaints
 from nvdra_gpu_plugin.publishing.field_support import FieldSupport
+from nvdra_gpu_plugin.publishing.gpu_report import GpuReport
 from nvdra_gpu_plugin.publishing.pool_updater import PoolUpdater
 from nvdra_gpu_plugin.publishing.taint_support import TaintSupport
 from nvdra_gpu_plugin.settings import Settings
@@ -97,13 +98,11 @@ async def opened(
         if sharing is not None:
             checks["shares"] = partial(_remark, sharing[1])
         updater = PoolUpdater(
-            node,
-            gates,
+            partial(layout.pool, gates=gates, node=node),
             gpus,
             hardware.mode_refusals,
             publisher,
-            context.events,
-            context.metrics,
+            GpuReport(node, context.events, context.metrics, taints),
             taints,
             counters,
             sharing,
