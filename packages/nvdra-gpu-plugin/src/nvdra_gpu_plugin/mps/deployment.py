@@ -10,7 +10,7 @@ Source: docs/reference/gpu-prepare.md, "MPS".
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path, PurePath, PurePosixPath
 from typing import Final
 
 from nvdra_api.ids import DeviceUUID, NodeName
@@ -122,6 +122,10 @@ def manifest(
     }
 
 
+Volumes = Mapping[str, tuple[PurePath, PurePath]]
+"""Name → path on the node, and in the container."""
+
+
 def _pod(
     step: ShareByMps,
     uuids: Sequence[DeviceUUID],
@@ -129,13 +133,44 @@ def _pod(
     settings: DaemonSettings,
 ) -> JsonObject:
     directory = Path(step.directory)
-    volumes = {
+    volumes: Volumes = {
         "driver-root": (settings.driver_root, mps_layout.DRIVER_ROOT),
         "mps-directory": (directory, mps_layout.DIRECTORY),
         "mps-shm-directory": (directory / mps_layout.SHM, settings.shm),
         "mps-pipe-directory": (directory / mps_layout.PIPE, settings.root / mps_layout.DAEMON_PIPE),
         "mps-log-directory": (directory / mps_layout.LOG, settings.root / mps_layout.DAEMON_LOG),
     }
+    container = _container(step, uuids, limits, settings, volumes)
+    pod: JsonObject = {
+        # Not `nodeName`: the kubelet of a full node would reject one pod after another, and the
+        # Deployment would make them by the hundred (kubernetes/kubernetes#120160).
+        "affinity": _affinity(settings.node),
+        "hostPID": True,
+        "automountServiceAccountToken": False,
+        "terminationGracePeriodSeconds": settings.grace_period_s,
+        "tolerations": [{"operator": "Exists"}],
+        "containers": [container],
+        "volumes": [
+            {"name": key, "hostPath": {"path": str(path), "type": "Directory"}}
+            for key, (path, _) in volumes.items()
+        ],
+    }
+    if settings.priority_class:
+        pod["priorityClassName"] = settings.priority_class
+    if settings.service_account:
+        pod["serviceAccountName"] = settings.service_account
+    if settings.pull_secrets:
+        pod["imagePullSecrets"] = [{"name": secret} for secret in settings.pull_secrets]
+    return pod
+
+
+def _container(
+    step: ShareByMps,
+    uuids: Sequence[DeviceUUID],
+    limits: Mapping[str, int],
+    settings: DaemonSettings,
+    volumes: Volumes,
+) -> JsonObject:
     gates = {"FEATURE_GATES": settings.feature_gates} if settings.feature_gates else {}
     environment = {
         "CUDA_VISIBLE_DEVICES": ",".join(uuids),
@@ -166,27 +201,7 @@ def _pod(
     }
     if settings.pull_policy:
         container["imagePullPolicy"] = settings.pull_policy
-    pod: JsonObject = {
-        # Not `nodeName`: the kubelet of a full node would reject one pod after another, and the
-        # Deployment would make them by the hundred (kubernetes/kubernetes#120160).
-        "affinity": _affinity(settings.node),
-        "hostPID": True,
-        "automountServiceAccountToken": False,
-        "terminationGracePeriodSeconds": settings.grace_period_s,
-        "tolerations": [{"operator": "Exists"}],
-        "containers": [container],
-        "volumes": [
-            {"name": key, "hostPath": {"path": str(path), "type": "Directory"}}
-            for key, (path, _) in volumes.items()
-        ],
-    }
-    if settings.priority_class:
-        pod["priorityClassName"] = settings.priority_class
-    if settings.service_account:
-        pod["serviceAccountName"] = settings.service_account
-    if settings.pull_secrets:
-        pod["imagePullSecrets"] = [{"name": secret} for secret in settings.pull_secrets]
-    return pod
+    return container
 
 
 def _affinity(node: NodeName) -> JsonObject:
