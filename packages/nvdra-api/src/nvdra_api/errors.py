@@ -62,7 +62,7 @@ class DriverError(Exception):
         operator_message: The same with the objects of all namespaces, for the log, the debug
             endpoint and traces; equal to `message` if that has everything.
         remedy: What to do about it; no final full stop. Empty if there is no advice to give.
-        since: When the problem began. If nobody knows, whoever answers the kubelet sets it to the
+        since: When the problem began. If it is unknown, the answer to the kubelet sets it to the
             time of the first failure.
         facts: The objects that the message names, for log records and spans, such as `claim`,
             `device` and `holder`.
@@ -119,7 +119,7 @@ class DriverError(Exception):
 
 
 class PermanentError(DriverError):
-    """A retry cannot succeed until somebody changes an object, the node or the hardware."""
+    """A retry cannot succeed until an object, the node or the hardware changes."""
 
 
 class RetryableError(DriverError):

@@ -182,7 +182,7 @@ class FeatureGates:
         return self.is_available(feature) and self._is_on(feature)
 
     def without_effect(self) -> tuple[Feature, ...]:
-        """Return the gates that somebody enabled for features that the release lacks, by name."""
+        """Return the gates that are enabled for features that the release lacks, by name."""
         return tuple(
             feature
             for feature in sorted(self.unavailable)

@@ -29,7 +29,7 @@ def devices(
     Args:
         gpus: The node's GPUs.
         prepared_claims: Says which of them are held.
-        taints: Says which of them are not well; None if nobody looks at their health.
+        taints: Says which of them are not well; None without health checks.
     """
     state = gpus.state
     inventory = Inventory() if state.snapshot is None else state.snapshot.inventory

@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Status(StrEnum):
-    """Whether a value needs anybody's attention."""
+    """Whether a value needs attention."""
 
     CARRIED = "carried"
     UNNEEDED = "unneeded"

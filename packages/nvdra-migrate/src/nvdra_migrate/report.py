@@ -16,7 +16,7 @@ _IMAGES = (
 
 
 def table(migration: Migration, *, shows_all: bool = False) -> str:
-    """What somebody has to look at, then how much there is besides.
+    """What a reader has to look at, then how much there is besides.
 
     Args:
         migration: The result.

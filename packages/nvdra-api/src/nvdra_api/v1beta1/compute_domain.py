@@ -54,7 +54,7 @@ class ConditionType(StrEnum):
     READY = "Ready"
     """Every node is ready and there are at least `numNodes` nodes; the same as `status.status`."""
     DEGRADED = "Degraded"
-    """Somebody has to act, although the domain may work."""
+    """An administrator has to act, although the domain may work."""
 
 
 class ComputeDomainResourceClaimTemplate(ApiModel):

@@ -36,7 +36,7 @@ class PrepareResult:
 
     Attributes:
         devices: Its devices, in the order of its allocation results.
-        unapplied_configs: Which of its configs have no effect, and why. Users are told.
+        unapplied_configs: Which of its configs have no effect, and why, for users.
     """
 
     devices: tuple[PreparedDevice, ...]

@@ -4,7 +4,7 @@
 They are written after the first attempt on this node, successful or not, so that the trace of a pod
 that does not start can be read, too. Writing never delays an answer. The root has a link to the
 trace context in the claim's annotations, `schedule` one to that of its pod. The pod is read later,
-and only if spans are exported: nobody else can follow a link to another trace.
+and only if spans are exported: no other reader can follow a link to another trace.
 Source: docs/reference/tracing.md, "Trace identity".
 """
 
@@ -246,7 +246,7 @@ def _scheduled(pod: JsonObject | None) -> datetime | None:
 
 
 def _status_written(claim: ResourceClaim | None) -> datetime | None:
-    """When whoever has allocated the claim wrote its status.
+    """When the claim's allocation was written.
 
     `allocationTimestamp` is behind a gate before 1.36. This time has whole seconds, and is that of
     the latest reservation if several pods share the claim.

@@ -2,7 +2,7 @@
 """What a daemon says of itself on its own pod, for the controller to put into the clique. Pure.
 
 Every daemon of a clique watches the clique, so each write of it is sent to all of them. A write of
-one's own pod is sent to nobody else, and the controller puts what many pods say into one write.
+one's own pod is sent to no other pod, and the controller puts what many pods say into one write.
 Source: docs/reference/compute-domain.md, "Scalability and latency" (KW-2); docs/decisions/
 imex-daemon.md, "Who writes the clique?".
 """

@@ -3,7 +3,7 @@
 
 A claim's config has only the UID of the domain, and no request selects an object by its UID. The
 controller's claim templates annotate their claims with the namespace and the name, so that a node
-reads one object instead of a list. Anybody may write annotations: the object that was read must
+reads one object instead of a list. A tenant may write annotations: the object that was read must
 have the UID that the config names.
 Source: docs/reference/compute-domain.md, "Generated objects", "Scalability and latency" (KW-3).
 """

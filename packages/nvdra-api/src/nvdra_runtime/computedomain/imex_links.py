@@ -175,7 +175,7 @@ def encode(links: ImexLinks) -> str | None:
 
 
 def decode(value: str | None) -> ImexLinks:
-    """The links in an annotation. One that nobody of us wrote says nothing."""
+    """The links in an annotation. One that no daemon of ours wrote says nothing."""
     if not value:
         return WELL
     try:

@@ -26,7 +26,7 @@ _MAX_UID: Final = 64
 
 
 def create(directory: Path, pod: PodUID) -> int:
-    """Replace the file by one of this pod that nobody has locked; return its descriptor.
+    """Replace the file by one of this pod that is not locked; return its descriptor.
 
     The daemon takes and releases the lock by it (`open_file_lock`). Programs that it starts must
     not inherit it.

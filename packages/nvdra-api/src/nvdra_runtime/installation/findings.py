@@ -77,7 +77,7 @@ class Finding(_Model):
     Attributes:
         text: What was found, as a sentence.
         remedy: What to do; empty if there is nothing to do.
-        may_be_meant: Whether an administrator can want it so: it is said, and no failure.
+        may_be_meant: Whether an administrator can want it so: a remark, and no failure.
     """
 
     text: str

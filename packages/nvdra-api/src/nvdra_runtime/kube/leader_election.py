@@ -30,7 +30,7 @@ _JITTER_FACTOR: Final = 1.2
 """A wait is extended by up to this share of the retry period, as in client-go."""
 
 _UNAVAILABLE_RETRY_S: Final = 1.0
-"""Between two attempts while requests fail: perhaps nobody works until one succeeds."""
+"""Between two attempts while requests fail: perhaps no process leads until one succeeds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ class LeaderElector:
     async def _try_renew(self, deadline: float) -> bool:
         """Try to renew once. Returns whether that succeeded; `holder` is who holds the lease.
 
-        After a conflict it is tried once more: somebody may have changed another field only.
+        After a conflict it is tried once more: another field alone may have changed.
         """
         try:
             return await self._try_acquire_or_renew(deadline) or (

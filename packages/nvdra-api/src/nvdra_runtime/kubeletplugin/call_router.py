@@ -47,7 +47,7 @@ after the lock is free, plus the time of its start."""
 _STOP_NOTICE_S: Final = 2.0
 """How long an error is held back to see whether it was caused by the end of the instance that gave
 it: a prepare that waits for a device is then answered although its device may soon be free. The
-kubelet repeats a failed prepare after 60 s, so nobody waits longer because of this."""
+kubelet repeats a failed prepare after 60 s, so no pod waits longer because of this."""
 
 _STOP_CHECK_S: Final = 0.2
 
@@ -151,7 +151,7 @@ class CallRouter(grpc.GenericRpcHandler):
                 return response
         if self._is_stopping and (_is_marked(context) or not request):
             await context.abort(grpc.StatusCode.UNAVAILABLE, "this instance is stopping")
-        if not request:  # no claims: somebody asks whether the socket is served
+        if not request:  # no claims: the caller asks whether the socket is served
             return b""
         if _is_marked(context):
             return await self._keep(method, request, context)

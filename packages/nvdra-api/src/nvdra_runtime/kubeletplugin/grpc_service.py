@@ -154,7 +154,7 @@ def _log_answer(call: int, response: object) -> None:
 
 
 def _log_crash(call: int, claims: Sequence[ClaimRef], error: Exception) -> str:
-    """Log an exception that nobody expected. Returns the error for each claim."""
+    """Log an unexpected exception. Returns the error for each claim."""
     names = [str(claim) for claim in claims]
     LOG.failure("A call failed unexpectedly", error, call=call, claims=names)
     return f"Internal: the driver failed unexpectedly; look for call {call} in its log"

@@ -2,7 +2,7 @@
 """The sockets of the other instances of a driver on the node.
 
 Kubelet 1.33 calls the instance that was registered last, even if it is dead. An instance that was
-killed leaves its sockets, and if its pod is gone, nobody else removes them.
+killed leaves its sockets, and if its pod is gone, nothing else removes them.
 Source: docs/reference/kubelet-plugin.md, "Rolling updates", "Socket files".
 """
 
@@ -45,7 +45,7 @@ class SiblingSockets:
             await asyncio.sleep(_INTERVAL_S)
 
     async def remove_dead(self) -> None:
-        """Remove the sockets that nobody served on in the last call and in this one."""
+        """Remove the sockets that were not served in the last call and in this one."""
         dead: dict[Path, SocketID] = {}
         for path in self._paths():
             identity = await _identity_if_dead(path)
@@ -104,7 +104,7 @@ def repeatedly_dead(before: dict[Path, SocketID], now: dict[Path, SocketID]) -> 
 
 
 async def _identity_if_dead(path: Path) -> SocketID | None:
-    """The identity of a socket that nobody serves on; None for any other file."""
+    """The identity of a socket that is not served; None for any other file."""
     try:
         status = path.lstat()
         await sockets.check_available(path)

@@ -41,7 +41,7 @@ def write_atomic(path: Path, data: bytes, mode: int = 0o644, *, is_synced: bool 
 def remove_temporary_files(directory: Path, names: Collection[str]) -> None:
     """Remove the temporary files that killed writers of these files have left in a directory.
 
-    Whoever is just writing one of them fails with FileNotFoundError.
+    A writer of one of them fails with FileNotFoundError.
 
     Raises:
         OSError: The directory cannot be read, or a file cannot be removed.

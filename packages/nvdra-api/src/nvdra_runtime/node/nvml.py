@@ -160,7 +160,7 @@ class FabricInfo:
 
 
 class PowerLimits(NamedTuple):
-    """How much power a GPU may draw: now, and unless somebody changes it."""
+    """How much power a GPU may draw: now, and by default."""
 
     current: int
     default: int

@@ -2,7 +2,7 @@
 """The command `kill` of our images, which are built without tools.
 
 `kubectl exec POD -- kill -s SIGUSR2 1` makes a program dump its stacks (`stack_dump`). The wheel
-installs it as `nvdra-kill`, so that nobody's own `kill` is hidden, and the images link it.
+installs it as `nvdra-kill`, so that no other `kill` is hidden, and the images link it.
 """
 
 import os

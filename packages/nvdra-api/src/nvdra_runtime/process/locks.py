@@ -96,7 +96,7 @@ class KeyedLocks(Generic[K]):
             held.queue.remove(waiter)
 
     def release(self, key: K) -> None:
-        """Hand a lock to whoever has waited longest. For `LockHold`."""
+        """Hand a lock to the hold that has waited longest. For `LockHold`."""
         held = self._held[key]
         while held.queue:
             next_waiter = held.queue.popleft()

@@ -146,7 +146,7 @@ class Outcome(StrEnum):
 
     SUCCESS = "success"
     PERMANENT = "permanent"
-    """A retry fails until somebody changes an object, the node or the hardware."""
+    """A retry fails until an object, the node or the hardware changes."""
     RETRYABLE = "retryable"
     """The same call can succeed later."""
     INTERNAL = "internal"

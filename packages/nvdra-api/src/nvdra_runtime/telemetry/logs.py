@@ -37,7 +37,7 @@ MAX_VERBOSITY: Final = 9
 """Higher values are reduced to this one: at level 10 other libraries log whole requests."""
 
 MAX_TEXT: Final = 8192
-"""The longest text in a record: whoever sends a name of megabytes writes none in the log. A message
+"""The longest text in a record: a tenant's name of megabytes is cut in the log. A message
 for all 32 configs of a claim may have some KiB."""
 _MAX_STACK: Final = 32_768
 

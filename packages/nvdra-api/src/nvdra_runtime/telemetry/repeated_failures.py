@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which failed operations say nothing new, so that a trace does not grow for weeks. Pure.
 
-A domain whose daemon cannot start is tried twice a minute until somebody mends the node. The first
+A domain whose daemon cannot start is tried twice a minute until the node is mended. The first
 attempts show how it fails; after that only another failure, or a success, is exported.
 Source: docs/reference/tracing.md, "Spans".
 """

@@ -29,7 +29,7 @@ def choice(*allowed: str, elsewhere: Mapping[str, str] = _NOTHING) -> Callable[[
 
     Args:
         allowed: The words.
-        elsewhere: Words that another program takes, and what is said about them.
+        elsewhere: Words that another program takes, and the remark on them.
     """
 
     def one(value: str) -> str:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether a spec file is still as it was written. These calls block.
 
-An `OSError` counts as a file that is not there: whoever asks writes it again, and learns why not.
+An `OSError` counts as a file that is not there: the caller writes it again, and learns why not.
 """
 
 from pathlib import Path

@@ -32,7 +32,7 @@ _DIRECTORY_MODE: Final = 0o755
 class MetadataFiles:
     """The device metadata files of one node's claims.
 
-    A claim may be prepared while an older one of the same name is still held, if somebody has
+    A claim may be prepared while an older one of the same name is still held, if a user has
     deleted that one by force. Both have their metadata at the same path: it is the newer one's.
     """
 

@@ -95,7 +95,7 @@ class NodeSpecs:
     async def restore_current(self, deadline: float) -> None:
         """Write the current spec again, if it is not as it should be.
 
-        Somebody removed it, a service has stopped whose socket is in it, or a claim has names of
+        It was removed, a service has stopped whose socket is in it, or a claim has names of
         its own.
 
         Raises:

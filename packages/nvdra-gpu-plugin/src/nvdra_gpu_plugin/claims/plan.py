@@ -171,7 +171,7 @@ def check_records_complete(
     """Check that the records say of every GPU who holds it.
 
     Args:
-        record: What the claim would get. Admin access is always possible: it excludes nobody.
+        record: What the claim would get. Admin access is always possible.
         unreadable: Claims whose records cannot be read. They may hold any GPU.
         incomplete_reason: Why records may be missing; empty if none are.
 
@@ -223,7 +223,7 @@ def _steps(
                 by_time.add(device.uuid)
                 yield ShareByTime(gpu=device.uuid, device=device.name, interval=interval)
             elif daemon_plan.mps_config(entry) is not None:
-                # One MPS server alone may use the GPU, so that nobody goes around its limits.
+                # One MPS server alone may use the GPU, so that no process goes around its limits.
                 yield SetComputeMode(
                     gpu=device.uuid, device=device.name, mode=SetComputeMode.EXCLUSIVE
                 )

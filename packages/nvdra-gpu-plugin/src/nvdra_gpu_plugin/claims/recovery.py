@@ -178,7 +178,7 @@ class ClaimRecovery:
         serial = 0
         while True:
             if not self._is_complete:
-                self._is_complete = True  # unless somebody says otherwise meanwhile
+                self._is_complete = True  # unless it changes meanwhile
                 if not await self._recover(self._with_steps):
                     self._is_complete = False
             else:
@@ -241,7 +241,7 @@ class ClaimRecovery:
                 self._starting.put_nowait(starting)
             return True  # whatever comes of it
         except DriverError as error:
-            if error.reason is not Reason.LOCK_TIMEOUT:  # somebody works on it
+            if error.reason is not Reason.LOCK_TIMEOUT:  # the claim is being worked on
                 self._report(record, error)
             return False
         if contained.error is not None:

@@ -7,7 +7,7 @@ container gets one. `RegisteredDevices` has the healthy devices of each resource
 once the plugin is gone. `PodDeviceEntries` has what containers were given; entries of ended pods
 stay until the next container needs a device, so a pod counts while its directory exists. The
 checksum is made of Go's own description of the values, and is not verified: the file is only read
-for what people are told.
+for remarks to people.
 Source: kubernetes pkg/kubelet/cm/devicemanager/checkpoint; manager.go, writeCheckpoint.
 """
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Extended resources of GPUs that a device plugin offers, and what is said of them. Pure."""
+"""Extended resources of GPUs that a device plugin offers, and the remark on them. Pure."""
 
 import re
 from collections.abc import Mapping

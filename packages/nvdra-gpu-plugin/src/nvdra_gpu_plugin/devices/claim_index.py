@@ -98,7 +98,7 @@ class GpuClaimIndex(Mapping[ClaimUID, GpuClaimRecord]):
         """The claim other than `uid` that has what the device takes; None if there is none.
 
         A device is held exclusively, unless it is shared, and a whole GPU excludes its MIG devices
-        and the other way round. Admin access excludes nobody and is excluded by nobody.
+        and the other way round. Admin access excludes no claim and no claim excludes it.
         """
         wanted = device_use.wanted(device)
         for names, indices in (

@@ -72,7 +72,7 @@ class GpuDeviceRecord(DeviceRecord):
     """First one and number of those of a MIG device that is made for the claim; None for a device
     that exists anyway."""
     is_admin: bool = False
-    """Admin access excludes nobody and is excluded by nobody."""
+    """Admin access excludes no claim and no claim excludes it."""
     is_shared: bool = False
     """Whether it is a share of the device, which other claims may have shares of, too."""
     cdi_id: str
@@ -85,8 +85,8 @@ class GpuDeviceRecord(DeviceRecord):
     def wait_key(self) -> str:
         """Claims that wait for the same key get the device in the order in which they came.
 
-        That of a whole GPU is its PCI address: who waits for a MIG device waits for nobody who
-        waits for another one of the same GPU.
+        That of a whole GPU is its PCI address: a claim that waits for a MIG device does not wait
+        behind claims of other MIG devices of the same GPU.
         """
         if self.is_made:
             return self.device

@@ -33,7 +33,7 @@ class DeviceUse(NamedTuple):
 
 
 NOTHING = DeviceUse()
-"""What admin access takes: it excludes nobody and is excluded by nobody."""
+"""What admin access takes: it excludes no claim and no claim excludes it."""
 
 
 def use(device: GpuDeviceRecord) -> DeviceUse:

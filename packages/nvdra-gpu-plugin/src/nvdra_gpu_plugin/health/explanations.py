@@ -75,7 +75,7 @@ EXPLANATIONS: Final = MappingProxyType(
 
 
 def find(taint: DeviceTaint, action: int = RecoveryAction.NONE) -> Explanation | None:
-    """What is wrong and what to do; None for a taint that keeps nobody away.
+    """What is wrong and what to do; None for a taint that keeps no pod away.
 
     Args:
         taint: The taint.

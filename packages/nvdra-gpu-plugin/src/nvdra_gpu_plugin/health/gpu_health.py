@@ -40,7 +40,7 @@ FABRIC_KEY: Final = "gpu.nvidia.com/fabric"
 UNMONITORED_KEY: Final = "gpu.nvidia.com/unmonitored"
 NO_SCHEDULE: Final = "NoSchedule"
 INFORMATIONAL: Final = "None"
-"""An effect that keeps nobody away. Kubernetes knows it since 1.35."""
+"""An effect that keeps no pod away. Kubernetes knows it since 1.35."""
 
 REMAPPING_PENDING: Final = "pending"
 REMAPPING_FAILED: Final = "failed"

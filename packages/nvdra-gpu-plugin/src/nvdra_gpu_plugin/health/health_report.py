@@ -38,7 +38,7 @@ class Finding(NamedTuple):
 
 
 class HealthReport:
-    """What the kubelet is told.
+    """What the kubelet gets.
 
     Attributes:
         devices: The health of all devices, and of the MIG devices that can be made for claims,

@@ -102,7 +102,7 @@ class Supervisor:
 
     @contextmanager
     def _locked(self) -> Iterator[int | None]:
-        """Hold the lock; None if somebody else has it."""
+        """Hold the lock; None if another process has it."""
         path = self._daemon.directory / mps_layout.LOCK
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:

@@ -203,7 +203,7 @@ class MpsDaemons:
         ends_by = self._ends_by.setdefault(directory.path, now + _END_TIMEOUT_S)
         with suppress(TimeoutError):
             async with asyncio.timeout_at(max(ends_by, now + _END_AGAIN_TIMEOUT_S)):
-                while await self._run(  # noqa: ASYNC110 - the kernel tells nobody
+                while await self._run(  # noqa: ASYNC110 - the kernel does not notify
                     record.ref, _is_locked, directory
                 ):
                     await asyncio.sleep(_INTERVAL_S)

@@ -302,7 +302,7 @@ class NvmlRelease:
 
     @property
     def _answer(self) -> str:
-        """The description, with what else whoever works on the GPUs has to do."""
+        """The description, with what else the administrator has to do."""
         return "; ".join(filter(None, (self._description, self._advice)))
 
     @property

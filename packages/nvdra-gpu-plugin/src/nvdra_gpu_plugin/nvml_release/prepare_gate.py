@@ -49,7 +49,7 @@ class PrepareGate:
     async def wait_open(
         self, ref: ClaimRef, deadline: float, notify: NotifyWaiting | None = None
     ) -> None:
-        """Return once a prepare may go on. The user is told if it has to wait.
+        """Return once a prepare may go on. The user is notified if it has to wait.
 
         Raises:
             DriverError: Why the gate is closed, at the deadline.

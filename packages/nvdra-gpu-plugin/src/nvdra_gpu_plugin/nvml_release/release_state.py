@@ -20,7 +20,7 @@ class ReleaseRequest(BaseModel):
 
     Attributes:
         origin: How it was asked for.
-        duration_s: For how long; None until somebody resumes.
+        duration_s: For how long; None until an administrator resumes.
         is_forced: Whether GPUs that are in use do not matter.
     """
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The taints that are published, and what is said of them.
+"""The taints that are published, and the Events of them.
 
 They follow from the health of the GPUs and from what the API server keeps.
 """
@@ -157,8 +157,8 @@ class DeviceTaints:
     def _tell(self, news: Sequence[tuple[GpuUUID, DeviceTaint]]) -> None:
         """Write Events of the Node, then of those who have these GPUs.
 
-        A taint that keeps nobody away is not told, and users only of what no earlier process has
-        found.
+        A taint that keeps no pod away has no Event. Users get one only for what no earlier process
+        has found.
         """
         texts: dict[GpuUUID, dict[str, str]] = {}
         actions = self._health.actions

@@ -118,7 +118,7 @@ class FieldSupport:
         self._on_change.append(notify)
 
     async def wait_known(self) -> None:
-        """Wait until the API server has answered. It is not asked before somebody waits."""
+        """Wait until the API server has answered. It is asked once a caller waits."""
         self._is_wanted.set()
         await self._is_known.wait()
 
@@ -132,7 +132,7 @@ class FieldSupport:
         self._woken.set()
 
     async def run(self, api: Client) -> None:
-        """Ask once somebody waits, and again when woken. Run until cancelled."""
+        """Ask once a caller waits, and again when woken. Run until cancelled."""
         await self._is_wanted.wait()
         while True:
             self._woken.clear()
@@ -150,7 +150,7 @@ class FieldSupport:
                 await timeouts.wait_for_event(self._woken, None)
 
     def _tell(self) -> None:
-        """Tell everybody, unless they know."""
+        """Notify the listeners and the user, unless they know."""
         is_kept = bool(self._kept.is_kept)
         told, self._told = self._told, (is_kept, self._kept.version)
         self._is_known.set()

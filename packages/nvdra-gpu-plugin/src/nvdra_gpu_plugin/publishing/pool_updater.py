@@ -49,7 +49,7 @@ class PoolUpdater:
             mode_refusals: The GPUs whose MIG mode cannot be switched now.
             publisher: Publishes the pool.
             report: Reports what is wrong with the GPUs.
-            taints: The taints of GPUs that are not well; None if nobody looks at their health.
+            taints: The taints of GPUs that are not well; None without health checks.
             counters: What the API server does with counters; None without partitions.
             sharing: How devices are shared, and what the API server does with that; None if each
                 is for one claim at a time.

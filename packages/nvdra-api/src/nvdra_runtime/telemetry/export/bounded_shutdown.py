@@ -40,7 +40,7 @@ async def shut_down_on_exit(
 
         def shut_down(export: Export, done: asyncio.Event) -> None:
             export.shutdown()
-            with suppress(RuntimeError):  # the loop is closed, and nobody waits any longer
+            with suppress(RuntimeError):  # the loop is closed, and nothing waits any longer
                 loop.call_soon_threadsafe(done.set)
 
         for each in zip(exports, done, strict=True):
