@@ -13,7 +13,7 @@ QUIET_S = 4.0
 
 
 def test_a_formed_domain_asks_no_name_server(rack: Rack) -> None:
-    address = f"127.65.{ports.xdist_worker()}.53"
+    address = f"127.{ports.network_number()}.255.53"
     rack.resolver = f"nameserver {address}\nsearch svc.cluster.local cluster.local\n"
     rack.resolver += "options ndots:5 timeout:1 attempts:1\n"
     rack.install_driver("node-a", "node-b")

@@ -244,7 +244,7 @@ class Rack:
         number = next(_addresses)
         if self.ip_version == 6:
             ip = ip or self._ipv6(number)
-        ip = ip or f"127.{64 + ports.xdist_worker()}.{number // 250}.{number % 250 + 2}"
+        ip = ip or f"127.{ports.network_number()}.{number // 250}.{number % 250 + 2}"
         directory = self.directory / f"{name}-{number}"
         directory.mkdir()
         imexd = self.imexd or self.directory / "imexd" / node
@@ -287,7 +287,7 @@ class Rack:
 
     def _ipv6(self, number: int) -> str:
         """A new address of the loopback interface, which lasts as long as the rack."""
-        ip = f"fd64::{ports.xdist_worker() + 1}:{number:x}"
+        ip = f"fd64::{ports.network_number():x}:{number:x}"
         address = [f"{ip}/128", "dev", "lo"]
         subprocess.run(["ip", "address", "add", *address], check=True)
         self.stack.callback(subprocess.run, ["ip", "address", "delete", *address], check=True)
