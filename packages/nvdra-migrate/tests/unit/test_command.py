@@ -65,7 +65,7 @@ ALIASES = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
         ("a list\n", "a map, not str"),
         ("a: [\n", "while parsing"),
         ("\x07", "control characters are not allowed"),
-        (ALIASES, "more than 100000 values"),
+        (ALIASES, "more than 30000 values"),
         (
             ALIASES.replace("[*", "{<<: [*").replace("]", "]}").replace("{<<: [x", "[x"),
             "while parsing",
