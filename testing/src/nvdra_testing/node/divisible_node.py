@@ -175,7 +175,7 @@ class Plugin:
         sessions = NvmlSessions(threads.start_worker("nvml"), lambda *_: None)
         self.monitor = DeviceMonitor(Host(), updater, clock, sessions, files, threads)
         session = simulated_nvml.session(divisible_gpus.session(node.pynvml), *GPUS)
-        self.monitor.probes = tuple(
+        self.monitor.session.probes = tuple(
             simulated_nvml.described_probe(
                 session, at, gpu, clock, threads.start_worker(f"gpu-{at}"), node.gpus[at].handle
             )

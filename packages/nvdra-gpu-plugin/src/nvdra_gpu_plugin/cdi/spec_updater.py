@@ -4,7 +4,8 @@
 These calls block: they run on the thread for files.
 """
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -34,6 +35,10 @@ say when it has written its last file. The time doubles each time that the spec 
 files and device nodes are checked every time."""
 
 _MAX_REBUILD_S: Final = 3600.0
+
+_KEEP_REPLACED_S: Final = 600.0
+"""How long the previous generation is kept for a claim that is just being prepared from it. The
+kubelet's deadline is 45 s."""
 
 
 class SpecState(NamedTuple):
@@ -74,7 +79,11 @@ class SpecState(NamedTuple):
 
 
 class SpecUpdater:
-    """Generates specs and writes them."""
+    """Generates specs and writes them.
+
+    Attributes:
+        state: The current spec; None before the first one.
+    """
 
     def __init__(
         self, host: Host, options: Callable[[], Options], spec_files: SpecFiles, clock: Clock
@@ -87,18 +96,25 @@ class SpecUpdater:
             spec_files: Writes the specs.
             clock: For the time between two generations.
         """
+        self.state: SpecState | None = None
         self._host = host
         self._options = options
         self._spec_files = spec_files
         self._clock = clock
+        self._replaced_at: Mapping[str, float] = {}  # of the current generation, it is infinity
 
-    def update(
-        self,
-        gpus: tuple[Gpu, ...],
-        driver: LibraryID,
-        previous: SpecState | None,
-        must_rebuild: bool,
-    ) -> SpecState:
+    @property
+    def recent_generations(self) -> Collection[str]:
+        """Generations that a claim may just be prepared from, although no record names them yet."""
+        now = self._clock.monotonic()
+        return [name for name, at in self._replaced_at.items() if now - at < _KEEP_REPLACED_S]
+
+    def expire(self) -> None:
+        """Have the next update generate the spec again."""
+        if self.state is not None:
+            self.state = self.state._replace(built_at=-math.inf)
+
+    def update(self, gpus: tuple[Gpu, ...], driver: LibraryID) -> SpecState:
         """Generate and write the spec of these GPUs, if the previous one is not current any more.
 
         As long as the driver is the same, a file or device node that disappears is reported as
@@ -108,9 +124,16 @@ class SpecUpdater:
         Raises:
             DriverUnavailable: The driver's files are missing, or the spec cannot be written.
         """
+        self.state, now = self._updated(gpus, driver), self._clock.monotonic()
+        earlier = {name: min(at, now) for name, at in self._replaced_at.items()}
+        self._replaced_at = {**earlier, self.state.spec.generation.name: math.inf}
+        return self.state
+
+    def _updated(self, gpus: tuple[Gpu, ...], driver: LibraryID) -> SpecState:
+        previous = self.state
         options, now = self._options(), self._clock.monotonic()
         nodes = installation.device_nodes(Path(options.dev_root, "dev"))
-        if previous is not None and not must_rebuild:
+        if previous is not None:
             previous = previous._replace(missing_paths=_missing_paths(previous.spec))
             is_current = previous.is_current(gpus, nodes, generator.ipc_edits(options), now)
             # A claim may have written it without the socket of a service that runs again.

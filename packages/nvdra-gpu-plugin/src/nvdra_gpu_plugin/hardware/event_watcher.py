@@ -21,7 +21,8 @@ from nvdra_runtime.process.worker import Worker, WorkerGroup
 from nvdra_runtime.telemetry import logs
 
 from nvdra_gpu_plugin.driver.nvml_sessions import NvmlSession
-from nvdra_gpu_plugin.hardware.gpu_probe import UNRESPONSIVE_S, GpuProbe
+from nvdra_gpu_plugin.hardware.gpu_probe import GpuProbe
+from nvdra_gpu_plugin.hardware.probe_state import UNRESPONSIVE_S, Status
 
 LOG = logs.logger(__name__)
 
@@ -82,8 +83,7 @@ class EventWatcher:
     async def run(self, session: NvmlSession, probes: Sequence[GpuProbe]) -> None:
         """Report the events of a session's GPUs. Run until cancelled; then call `close`."""
         if session is not self._session:
-            if self._worker is None or self._worker.is_busy:
-                self._worker = self._threads.start_worker("nvml-events")
+            self._worker = self._threads.idle_worker("nvml-events")
             self._session, self._sets = session, []
         assert self._worker is not None
         self._current = None
@@ -147,9 +147,9 @@ class EventWatcher:
             NvmlError: A set cannot be created or freed.
         """
         working = {
-            probe.handle.uuid: (probe, probe.handle)
+            handle.uuid: (probe, handle)
             for probe in probes
-            if probe.works and probe.handle is not None
+            if probe.status is Status.WORKING and (handle := probe.state.handle) is not None
         }
         self._failed |= self._registered - working.keys()
         if self._current is None or self._failed & working.keys():

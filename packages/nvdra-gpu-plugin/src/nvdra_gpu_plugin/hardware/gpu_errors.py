@@ -2,9 +2,10 @@
 """The errors that a GPU answers with, and when they mean that it is lost."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
 from nvdra_runtime.node.nvml import NvmlError, ReturnCode
 
@@ -24,38 +25,55 @@ LOSSES: Final[Mapping[int, GpuLoss]] = MappingProxyType(
 """What return codes say at once."""
 
 
+class Moment(NamedTuple):
+    """A moment on the monotonic clock and on the wall clock."""
+
+    monotonic: float
+    time: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class GpuErrors:
     """The errors of one GPU.
 
     Attributes:
-        text: The last answer, if it was an error; otherwise empty.
-        since: Since when it has been the same.
+        last: The last answer, if it was an error.
+        since: Since when its text has been the same; None before the first error.
+        began: When the first of the errors in a row came, in monotonic seconds.
     """
 
-    def __init__(self, now: datetime) -> None:
-        self.text = ""
-        self.since = now
-        self._last: NvmlError | ValueError | None = None
-        self._began = 0.0
+    last: NvmlError | ValueError | None = None
+    since: datetime | None = None
+    began: float = 0.0
+
+    @property
+    def text(self) -> str:
+        """The last answer, if it was an error; otherwise empty."""
+        return "" if self.last is None else str(self.last)
 
     @property
     def is_loss_certain(self) -> bool:
         """Whether the last answer says by itself that the GPU is lost."""
-        return isinstance(self._last, NvmlError) and self._last.code in LOSSES
+        return isinstance(self.last, NvmlError) and self.last.code in LOSSES
 
-    def note(self, error: NvmlError | ValueError | None, now: datetime, monotonic: float) -> None:
-        """Take note of an answer; None is one without an error."""
-        text = "" if error is None else str(error)
-        if text != self.text:
-            self.text, self.since = text, now
-        if self._last is None:
-            self._began = monotonic
-        self._last = error
+    def after(self, error: NvmlError | ValueError | None, now: Moment) -> "GpuErrors":
+        """The errors after another answer; None is one without an error."""
+        if error is None:
+            return NO_ERRORS
+        return GpuErrors(
+            error,
+            self.since if self.text == str(error) else now.time,
+            now.monotonic if self.last is None else self.began,
+        )
 
     def loss(self, monotonic: float) -> GpuLoss | None:
         """Why the GPU counts as lost; None if it does not, or not yet."""
-        if not isinstance(self._last, NvmlError) or self._last.is_driver_error:
+        if not isinstance(self.last, NvmlError) or self.last.is_driver_error:
             return None
         if self.is_loss_certain:
-            return LOSSES[self._last.code]
-        return GpuLoss.NVML_ERRORS if monotonic - self._began >= LASTING_S else None
+            return LOSSES[self.last.code]
+        return GpuLoss.NVML_ERRORS if monotonic - self.began >= LASTING_S else None
+
+
+NO_ERRORS: Final = GpuErrors()
+"""Those of a GPU that has not answered with any."""

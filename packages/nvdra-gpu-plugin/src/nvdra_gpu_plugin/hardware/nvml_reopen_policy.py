@@ -2,17 +2,15 @@
 """Decides when NVML is opened again: after a driver was replaced, or while GPUs do not work.
 
 A GPU that was reset or plugged in again is another device to NVML. As opening NVML wakes every GPU
-of the node, attempts become less and less frequent.
+of the node, attempts become less and less frequent. There is no clock and no NVML here: times are
+arguments in monotonic seconds, and `gpu_session` performs the action.
 """
 
-from collections.abc import Collection
-from typing import Final
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+from typing import Final, NamedTuple
 
 from nvdra_runtime.process.backoff import Backoff
-
-from nvdra_gpu_plugin.driver.installation import DriverInstallation
-from nvdra_gpu_plugin.driver.nvml_sessions import NvmlSession
-from nvdra_gpu_plugin.hardware.gpu_probe import GpuProbe
 
 _MISSING_PAUSES_S: Final = (10.0, 60.0, 180.0)
 """When NVML is opened again for a GPU that the driver's files list and NVML does not. It was away
@@ -22,61 +20,83 @@ so until the files change."""
 _REOPEN_BACKOFF: Final = Backoff(first_s=60, ceiling_s=3600)
 
 
-class NvmlReopenPolicy:
-    """The policy for one node.
+class Action(Enum):
+    """What is done with the session."""
+
+    KEEP = auto()
+    """Nothing: it is as good as a new one would be, or a new one was tried shortly before."""
+    REOPEN = auto()
+    """Close it if the calls in progress end soon, and open NVML again."""
+    OPEN = auto()
+    """Open NVML, whatever calls are in progress: there is no session, or it is of no use."""
+
+
+class SessionFacts(NamedTuple):
+    """What is found of a session.
 
     Attributes:
-        opened_at: When NVML was last opened, in monotonic seconds.
+        is_useful: Whether it is open, its driver still works, and is the library on the node.
+        has_overdue: Whether a GPU does not answer. A session cannot be closed during a call, and
+            the other GPUs work.
+        is_current: Whether the driver's files are what they were when it was opened.
+        do_all_work: Whether all of its GPUs work.
+        has_all: Whether NVML reports every GPU that the kernel module drives.
     """
 
-    def __init__(self) -> None:
-        self.opened_at = 0.0
-        self._attempts = 0
-        self._missing_attempts = 0
-        self._is_for_missing = self._is_for_broken = False
-
-    def is_due(
-        self,
-        session: NvmlSession | None,
-        probes: Collection[GpuProbe],
-        found: DriverInstallation,
-        now: float,
-    ) -> bool:
-        """Whether to open NVML now. The caller says with `begin` that it does.
-
-        Args:
-            session: The open session.
-            probes: The session's GPUs.
-            found: The driver that is installed now.
-            now: Monotonic seconds.
-        """
-        self._is_for_missing = self._is_for_broken = False
-        if session is None or must_open(session, found):
-            return True
-        if any(probe.is_overdue for probe in probes):
-            return False  # a session cannot be closed during a call, and the other GPUs work
-        if session.installation != found:
-            self._attempts = self._missing_attempts = 0
-            return True
-        do_all_work = all(probe.works for probe in probes)
-        if do_all_work:
-            self._attempts = 0
-        if session.has_all_gpus:
-            self._missing_attempts = 0
-        passed = now - self.opened_at
-        missing = _MISSING_PAUSES_S[self._missing_attempts :]
-        self._is_for_missing = not session.has_all_gpus and bool(missing) and passed >= missing[0]
-        self._is_for_broken = not do_all_work and passed >= _REOPEN_BACKOFF.delay(
-            self._attempts + 1, 0.0
-        )
-        return self._is_for_missing or self._is_for_broken
-
-    def begin(self) -> None:
-        """Count an attempt: NVML is opened because of the last answer of `is_due`."""
-        self._missing_attempts += self._is_for_missing
-        self._attempts += self._is_for_broken
+    is_useful: bool = True
+    has_overdue: bool = False
+    is_current: bool = True
+    do_all_work: bool = True
+    has_all: bool = True
 
 
-def must_open(session: NvmlSession | None, found: DriverInstallation) -> bool:
-    """Whether the session is of no use any more, whatever calls of it are in progress."""
-    return session is None or session.is_lost or session.installation.library_id != found.library_id
+@dataclass(frozen=True, slots=True)
+class Attempts:
+    """How often NVML was opened.
+
+    Attributes:
+        began_at: When this was last begun.
+        opened_at: When it last succeeded.
+        for_broken: Consecutive attempts because a GPU does not work.
+        for_missing: Consecutive attempts because a GPU is missing.
+    """
+
+    began_at: float = 0.0
+    opened_at: float = 0.0
+    for_broken: int = 0
+    for_missing: int = 0
+
+
+class Plan(NamedTuple):
+    """What is done now.
+
+    Attributes:
+        action: The action.
+        attempts: Those made so far. What works again is tried as if for the first time.
+        begun: The same once the action has begun.
+    """
+
+    action: Action
+    attempts: Attempts
+    begun: Attempts
+
+
+def plan(found: SessionFacts, attempts: Attempts, now: float) -> Plan:
+    """What is done with a session now."""
+    if not found.is_useful:
+        return Plan(Action.OPEN, attempts, attempts)
+    if found.has_overdue:
+        return Plan(Action.KEEP, attempts, attempts)
+    if not found.is_current:
+        first = replace(attempts, for_broken=0, for_missing=0)
+        return Plan(Action.REOPEN, first, first)
+    broken = 0 if found.do_all_work else attempts.for_broken
+    missing = 0 if found.has_all else attempts.for_missing
+    kept = replace(attempts, for_broken=broken, for_missing=missing)
+    passed, pauses = now - attempts.opened_at, _MISSING_PAUSES_S[missing:]
+    is_missing_due = not found.has_all and bool(pauses) and passed >= pauses[0]
+    is_broken_due = not found.do_all_work and passed >= _REOPEN_BACKOFF.delay(broken + 1, 0.0)
+    if not (is_missing_due or is_broken_due):
+        return Plan(Action.KEEP, kept, kept)
+    begun = replace(kept, for_broken=broken + is_broken_due, for_missing=missing + is_missing_due)
+    return Plan(Action.REOPEN, kept, begun)

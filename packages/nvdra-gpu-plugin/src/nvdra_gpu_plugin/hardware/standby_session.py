@@ -20,7 +20,7 @@ from nvdra_runtime.telemetry import logs
 
 from nvdra_gpu_plugin.driver import installation
 from nvdra_gpu_plugin.driver.nvml_sessions import DriverUnavailable, NvmlSession, NvmlSessions
-from nvdra_gpu_plugin.hardware.gpu_probe import UNRESPONSIVE_S
+from nvdra_gpu_plugin.hardware.probe_state import UNRESPONSIVE_S
 
 LOG = logs.logger(__name__)
 

@@ -19,6 +19,7 @@ from nvdra_gpu_plugin.hardware.device_monitor import DeviceMonitor
 from nvdra_gpu_plugin.hardware.device_state import Snapshot
 from nvdra_gpu_plugin.hardware.gpu_probe import GpuProbe
 from nvdra_gpu_plugin.hardware.mig_discovery import DeviceChangedError, InMigModeError
+from nvdra_gpu_plugin.hardware.probe_state import Status
 
 _MAKE_AGAIN: Final = "make the same MIG device again (nvidia-smi mig -cgi)"
 
@@ -111,7 +112,7 @@ class GpuVerifier:
         for probe in self._monitor.probes:
             if probe.gpu is not None and probe.gpu.pci == pci:
                 return probe
-        awaited = [probe for probe in self._monitor.probes if probe.is_awaited]
+        awaited = [probe for probe in self._monitor.probes if probe.status is Status.AWAITED]
         if awaited:
             raise RetryableError(Reason.DEADLINE_EXCEEDED, awaited[0].silence, device=device.device)
         raise PermanentError(

@@ -204,7 +204,7 @@ class HealthMonitor:
                     gpu_looks.look_at(probe, self.gpus.get(uuid, WELL), known.get(uuid))
                 )
                 for probe in probes
-                if probe.gpu is not None and probe.has_answered
+                if probe.gpu is not None and probe.state.answered_at is not None
                 for uuid in (probe.gpu.uuid,)
             }
         results = {uuid: task.result() for uuid, task in tasks.items()}

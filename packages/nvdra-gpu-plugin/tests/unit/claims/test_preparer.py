@@ -129,7 +129,7 @@ class Node:
             lacks_socket=lambda: False,
         )
         opened = simulated_nvml.session(self.nvml, *gpus)
-        self.monitor.probes = tuple(
+        self.monitor.session.probes = tuple(
             simulated_nvml.described_probe(opened, at, gpu, self.clock, self._workers[at])
             for at, gpu in enumerate(gpus)
         )
