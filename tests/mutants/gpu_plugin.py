@@ -204,8 +204,8 @@ MUTANTS: Final = (
     Mutant(
         "monitor: a replaced spec is not kept for prepares under way",
         f"{_PLUGIN}/cdi/spec_updater.py",
-        "        self._replaced_at = {**earlier, self.state",
-        "        self._replaced_at = {self.state",
+        "    return {**earlier, spec.generation",
+        "    return {spec.generation",
         "A pod is answered with names that no spec has.",
         (f"{_UNIT}/cdi/test_spec_updater.py",),
     ),
@@ -916,7 +916,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "health: only a GPU off the bus is lost",
-        f"{_PLUGIN}/hardware/gpu_errors.py",
+        f"{_PLUGIN}/hardware/probe_state.py",
         "        ReturnCode.RESET_REQUIRED: GpuLoss.RESET_REQUIRED,\n",
         "",
         "With NoExecute the pods of a GPU that needs a reset stay.",

@@ -12,9 +12,8 @@ from nvdra_gpu_plugin.driver.installation import DriverInstallation, FileID
 from nvdra_gpu_plugin.driver.nvml_sessions import DriverVersions, NvmlSession
 from nvdra_gpu_plugin.hardware import probe_state
 from nvdra_gpu_plugin.hardware.discovery import DiscoveredGpu, Discovery
-from nvdra_gpu_plugin.hardware.gpu_errors import Moment
 from nvdra_gpu_plugin.hardware.gpu_probe import GpuProbe
-from nvdra_gpu_plugin.hardware.probe_state import Answer
+from nvdra_gpu_plugin.hardware.probe_state import Answer, Moment
 from nvdra_runtime.node.host import Host
 from nvdra_runtime.node.nvml import DeviceHandle, Nvml
 from nvdra_runtime.process.clock import Clock

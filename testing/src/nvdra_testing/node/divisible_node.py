@@ -186,7 +186,7 @@ class Plugin:
         self.snapshot = Snapshot(Inventory(GPUS), _CompleteSpec(**parts))
         self.monitor.state = DeviceState(self.snapshot)
         self.monitor.discovered.set()
-        self.monitor.is_usable.set()
+        self.monitor.session.is_usable.set()
         gpus = NodeGpus(self.monitor)
         specs = ClaimSpecFiles(node.cdi, Host(proc=node.root / "none"), node.tree.host)
         telemetry = Telemetry(clock, PluginMetrics(driver="d", node=NODE), TraceRecorder())

@@ -52,8 +52,9 @@ class SpecState(NamedTuple):
         write_fault: Why a newer spec could not be written; this one is still used.
         nodes: The device nodes when it was generated.
         driver: The driver's library.
-        built_at: When it was generated, in monotonic seconds.
+        built_at: When it was generated, in monotonic seconds; minus infinity makes it due.
         rebuild_after_s: For how long it is not generated again.
+        replaced_at: When each generation was replaced; infinity for this one.
     """
 
     gpus: tuple[Gpu, ...]
@@ -65,6 +66,11 @@ class SpecState(NamedTuple):
     driver: LibraryID
     built_at: float
     rebuild_after_s: float
+    replaced_at: Mapping[str, float]
+
+    def recent_generations(self, now: float) -> Collection[str]:
+        """Generations that a claim may just be prepared from, although no record names them yet."""
+        return [name for name, at in self.replaced_at.items() if now - at < _KEEP_REPLACED_S]
 
     def is_current(
         self, gpus: tuple[Gpu, ...], nodes: DeviceNodes, sockets: ContainerEdits, now: float
@@ -79,11 +85,7 @@ class SpecState(NamedTuple):
 
 
 class SpecUpdater:
-    """Generates specs and writes them.
-
-    Attributes:
-        state: The current spec; None before the first one.
-    """
+    """Generates specs and writes them."""
 
     def __init__(
         self, host: Host, options: Callable[[], Options], spec_files: SpecFiles, clock: Clock
@@ -96,25 +98,14 @@ class SpecUpdater:
             spec_files: Writes the specs.
             clock: For the time between two generations.
         """
-        self.state: SpecState | None = None
         self._host = host
         self._options = options
         self._spec_files = spec_files
         self._clock = clock
-        self._replaced_at: Mapping[str, float] = {}  # of the current generation, it is infinity
 
-    @property
-    def recent_generations(self) -> Collection[str]:
-        """Generations that a claim may just be prepared from, although no record names them yet."""
-        now = self._clock.monotonic()
-        return [name for name, at in self._replaced_at.items() if now - at < _KEEP_REPLACED_S]
-
-    def expire(self) -> None:
-        """Have the next update generate the spec again."""
-        if self.state is not None:
-            self.state = self.state._replace(built_at=-math.inf)
-
-    def update(self, gpus: tuple[Gpu, ...], driver: LibraryID) -> SpecState:
+    def update(
+        self, gpus: tuple[Gpu, ...], driver: LibraryID, previous: SpecState | None
+    ) -> SpecState:
         """Generate and write the spec of these GPUs, if the previous one is not current any more.
 
         As long as the driver is the same, a file or device node that disappears is reported as
@@ -124,13 +115,6 @@ class SpecUpdater:
         Raises:
             DriverUnavailable: The driver's files are missing, or the spec cannot be written.
         """
-        self.state, now = self._updated(gpus, driver), self._clock.monotonic()
-        earlier = {name: min(at, now) for name, at in self._replaced_at.items()}
-        self._replaced_at = {**earlier, self.state.spec.generation.name: math.inf}
-        return self.state
-
-    def _updated(self, gpus: tuple[Gpu, ...], driver: LibraryID) -> SpecState:
-        previous = self.state
         options, now = self._options(), self._clock.monotonic()
         nodes = installation.device_nodes(Path(options.dev_root, "dev"))
         if previous is not None:
@@ -173,7 +157,14 @@ class SpecUpdater:
             driver=driver,
             built_at=now,
             rebuild_after_s=rebuild_after_s,
+            replaced_at=replaced(previous.replaced_at if previous else {}, spec, now),
         )
+
+
+def replaced(former: Mapping[str, float], spec: NodeSpec, now: float) -> Mapping[str, float]:
+    """When each generation was replaced, after this spec has been written."""
+    earlier = {name: min(at, now) for name, at in former.items()}
+    return {**earlier, spec.generation.name: math.inf}
 
 
 def _missing_paths(spec: NodeSpec) -> dict[DeviceName, list[str]]:

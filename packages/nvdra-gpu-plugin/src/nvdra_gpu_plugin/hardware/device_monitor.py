@@ -7,6 +7,7 @@ missing device node are noticed within seconds, without a restart.
 """
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -22,7 +23,7 @@ from nvdra_runtime.process.clock import Clock
 from nvdra_runtime.process.worker import Worker, WorkerGroup
 
 from nvdra_gpu_plugin.cdi.spec_files import SpecFiles
-from nvdra_gpu_plugin.cdi.spec_updater import SpecUpdater
+from nvdra_gpu_plugin.cdi.spec_updater import SpecState, SpecUpdater
 from nvdra_gpu_plugin.devices.gpu_numbers import MINORS_ONLY, GpuNumbers
 from nvdra_gpu_plugin.devices.inventory import Fault
 from nvdra_gpu_plugin.driver import installation
@@ -64,15 +65,13 @@ class DeviceMonitor:
         self.serial = 0
         self.discovered = asyncio.Event()
         self._discovery = discovery or Discovery(host)
+        self.session = GpuSession(self._discovery, clock, sessions, threads, events)
         self._spec_updater = spec_updater
+        self._spec_state: SpecState | None = None
+        self._clock = clock
         self._files = files
         self._mig_instances: frozenset[str] = frozenset()
-        self._woken = asyncio.Event()
         self._changed = asyncio.Condition()
-        self._must_release = False
-        self.session = GpuSession(
-            self._discovery, clock, sessions, threads, events, self._woken.set
-        )
 
     @property
     def probes(self) -> tuple[GpuProbe, ...]:
@@ -80,20 +79,14 @@ class DeviceMonitor:
         return self.session.probes
 
     @property
-    def is_usable(self) -> asyncio.Event:
-        """Set, except while the NVML session is being replaced."""
-        return self.session.is_usable
-
-    @property
     def recent_generations(self) -> Collection[str]:
         """Generations that a claim may just be prepared from, although no record names them yet."""
-        return self._spec_updater.recent_generations
+        state = self._spec_state
+        return () if state is None else state.recent_generations(self._clock.monotonic())
 
     def wake(self) -> None:
         """Inspect the node at once, because a claim has found that something is wrong."""
-        for probe in self.probes:
-            probe.wake()
-        self._woken.set()
+        self.session.wake()
 
     async def changed_since(self, serial: int) -> int:
         """Wait until `state` is newer than `serial`, and return its serial number."""
@@ -107,27 +100,30 @@ class DeviceMonitor:
 
         With `is_released`, NVML is not opened before `resume` is called.
         """
-        self._must_release = is_released
+        self.session.is_wanted = not is_released
         self.state = replace(self.state, is_released=is_released)
-        async with self.session.running() as tasks:
-            tasks.start("device monitor", self.run)
-            yield self
+        try:
+            async with self.session.tasks as tasks:
+                tasks.start("device monitor", self.run)
+                yield self
+        finally:
+            await self.session.close()
 
     async def run(self) -> None:
         """Inspect the node every few seconds and when woken. Run until cancelled."""
         while True:
-            must_release = self._must_release
-            if must_release:
+            is_wanted = self.session.is_wanted
+            if is_wanted:
+                await self._set_state(await self._inspect_or_explain())
+            else:
                 await self.session.close(RELEASE_TIMEOUT_S)
                 # What is known of the GPUs stays as it is.
                 known = DeviceState() if self.serial == 0 else self.state
                 await self._set_state(replace(known, is_released=True))
-            else:
-                await self._set_state(await self._inspect_or_explain())
-            if self._must_release == must_release:
-                interval_s = None if must_release else _INTERVAL_S
-                await timeouts.wait_for_event(self._woken, interval_s)
-            self._woken.clear()
+            if self.session.is_wanted == is_wanted:
+                interval_s = _INTERVAL_S if is_wanted else None
+                await timeouts.wait_for_event(self.session.woken, interval_s)
+            self.session.woken.clear()
 
     async def release(self) -> bool:
         """Close the NVML session, and leave the GPUs alone until `resume`.
@@ -144,8 +140,8 @@ class DeviceMonitor:
         await self._reach(is_released=False)
 
     async def _reach(self, *, is_released: bool) -> None:
-        self._must_release = is_released
-        self._woken.set()
+        self.session.is_wanted = not is_released
+        self.session.woken.set()
         async with self._changed:
             await self._changed.wait_for(lambda: self.state.is_released == is_released)
 
@@ -164,7 +160,7 @@ class DeviceMonitor:
             text = f"a file of the driver cannot be read: {error}"
             fault = Fault("", text, Reason.DEVICE_NODE_MISSING)
             state = replace(self.state, node_fault=fault, is_released=False)
-        self.is_usable.set()
+        self.session.is_usable.set()
         return state
 
     async def _inspect(self) -> DeviceState:
@@ -179,14 +175,15 @@ class DeviceMonitor:
             await self.session.close()
             raise DriverUnavailable(Reason.DRIVER_MISMATCH, str(error)) from error
         await self._check_mig_instances()
-        if await self.session.open_if_due(found):
-            self._spec_updater.expire()
-            await self._wait_first_answers()
+        if await self.session.open_if_due(found) and self._spec_state is not None:
+            self._spec_state = self._spec_state._replace(built_at=-math.inf)  # is generated again
         await self._files.run(self._discovery.numbers.keep)
         known = (probe.gpu for probe in self.probes if probe.gpu is not None)
         gpus = tuple(sorted(known, key=lambda gpu: gpu.pci))
-        spec = await self._files.run(self._spec_updater.update, gpus, found.library_id)
-        return device_state.derive(self.probes, spec)
+        self._spec_state = await self._files.run(
+            self._spec_updater.update, gpus, found.library_id, self._spec_state
+        )
+        return device_state.derive(self.probes, self._spec_state)
 
     async def _check_mig_instances(self) -> None:
         """Query GPUs at once whose MIG instances somebody has made or destroyed."""
@@ -199,13 +196,6 @@ class DeviceMonitor:
         for probe in self.probes:
             if probe.gpu is not None and probe.gpu.minor in changed:
                 probe.wake()
-
-    async def _wait_first_answers(self) -> None:
-        """Wait until the GPUs of a new session have described themselves, except stragglers."""
-        while (remaining := self.session.first_answers_due_in) > 0 and not self._must_release:
-            if not await timeouts.wait_for_event(self._woken, remaining):
-                return
-            self._woken.clear()
 
     async def _set_state(self, state: DeviceState) -> None:
         """Replace the state if it differs. An equal snapshot stays the same object."""

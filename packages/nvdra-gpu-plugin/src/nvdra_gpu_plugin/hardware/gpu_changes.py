@@ -39,7 +39,7 @@ class GpuChanges:
 
         That is so if the driver works, all GPUs have described themselves, and it is none of them.
         """
-        if self._monitor.state.snapshot is None or not self._monitor.is_usable.is_set():
+        if self._monitor.state.snapshot is None or not self._monitor.session.is_usable.is_set():
             return False
         states = [probe.state for probe in self._monitor.probes]
         return all(
@@ -85,10 +85,10 @@ class GpuChanges:
         raise result
 
     async def _find_probe(self, gpu: GpuUUID, device: str) -> GpuProbe:
-        if not self._monitor.is_usable.is_set():
+        if not self._monitor.session.is_usable.is_set():
             try:
                 async with asyncio.timeout(_SESSION_TIMEOUT_S):
-                    await self._monitor.is_usable.wait()
+                    await self._monitor.session.is_usable.wait()
             except TimeoutError as error:
                 raise RetryableError(
                     Reason.DRIVER_MISMATCH,
@@ -97,11 +97,8 @@ class GpuChanges:
                     device=device,
                 ) from error
         for probe in self._monitor.probes:
-            if probe.gpu is None or probe.gpu.uuid != gpu:
-                continue
-            if probe.status is Status.OVERDUE or probe.state.handle is None:
-                raise RetryableError(Reason.DEADLINE_EXCEEDED, probe.silence, device=device)
-            return probe
+            if probe.gpu is not None and probe.gpu.uuid == gpu:
+                return probe
         if any(probe.status is Status.AWAITED for probe in self._monitor.probes):
             text = f"{gpu} of {device} has not described itself yet"
             raise RetryableError(Reason.DEADLINE_EXCEEDED, text, device=device)

@@ -24,9 +24,8 @@ from nvdra_gpu_plugin.devices.inventory import Device, Fault, Gpu, MadePlaces, M
 from nvdra_gpu_plugin.driver.nvml_sessions import NvmlSession
 from nvdra_gpu_plugin.hardware import mig_discovery, probe_state
 from nvdra_gpu_plugin.hardware.discovery import DiscoveredGpu, Discovery
-from nvdra_gpu_plugin.hardware.gpu_errors import Moment
 from nvdra_gpu_plugin.hardware.mig_discovery import InMigModeError
-from nvdra_gpu_plugin.hardware.probe_state import UNRESPONSIVE_S, Answer, ProbeState, Status
+from nvdra_gpu_plugin.hardware.probe_state import UNRESPONSIVE_S, Answer, Moment, ProbeState, Status
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -62,14 +61,8 @@ class GpuProbe:
     ) -> None:
         """Create it without a query.
 
-        Args:
-            session: The open session.
-            index: NVML's index of the GPU.
-            pci: Its PCI address according to files; None if they list other GPUs than NVML.
-            previous: What the former session found in its place, if the driver is the same.
-            worker: An idle thread.
-            discovery: Describes the GPU.
-            clock: Says since when the GPU does not work.
+        `previous` is what the former session found at `pci`, if it had the same driver. Either is
+        None if it is not known.
         """
         self.worker = worker
         self.state = ProbeState(index, previous)
@@ -116,8 +109,6 @@ class GpuProbe:
             TimeoutError: The GPU does not answer by the deadline, or as long as any GPU that works
                 needs. If this is known already, it is raised at once.
         """
-        if self.status is Status.OVERDUE:
-            raise TimeoutError
         return await self._run(function, *arguments, timeout_s=UNRESPONSIVE_S, deadline=deadline)
 
     async def change(self, function: Callable[[*Ts, Nvml, DeviceHandle], T], *arguments: *Ts) -> T:
@@ -127,11 +118,15 @@ class GpuProbe:
 
         Raises:
             TimeoutError: It does not return within `CHANGE_S`. The GPU counts as overdue until it
-                answers a query, which waits behind the call.
+                answers a query, which waits behind the call. If it is overdue or has not been
+                described, this is raised at once.
         """
-        handle = self.state.handle
-        assert handle is not None
-        return await self._run(function, *arguments, self._session.nvml, handle, timeout_s=CHANGE_S)
+        described = self.state.described
+        if described is None:
+            raise TimeoutError
+        return await self._run(
+            function, *arguments, self._session.nvml, described.handle, timeout_s=CHANGE_S
+        )
 
     async def _run(
         self,
@@ -143,16 +138,17 @@ class GpuProbe:
         """Call `function` on the GPU's thread, and note since when it has not answered.
 
         Raises:
-            TimeoutError: It does not return in this time.
+            TimeoutError: It does not return in this time, or the GPU is overdue already.
         """
+        if self.state.waiting_since is not None and self.status is Status.OVERDUE:
+            raise TimeoutError
         began = self._now()
         limit = asyncio.get_running_loop().time() + timeout_s
         try:
             return await self.worker.run(function, *arguments, deadline=min(deadline, limit))
         except TimeoutError:
-            if self.state.claim_began is None:
-                self.state = replace(self.state, claim_began=began)
-                self.wake()  # the query behind the call says when the GPU answers again
+            self.state = probe_state.asked(self.state, began)
+            self.wake()  # the query behind the call says when the GPU answers again
             raise
 
     def verify(self, device: Device) -> None:
@@ -192,13 +188,13 @@ class GpuProbe:
         Args:
             notify: Called when the result changes.
         """
-        self.state = replace(self.state, query_began=self._now())
+        self.state = probe_state.asked(self.state, self._now())
         if self._pci is not None and self.gpu is None:
             number = await self.worker.run(self._discovery.expected_number, self._pci)
             self.state = replace(self.state, number=number)
         while self.state.is_compute:
             before = self.state.findings
-            self.state = replace(self.state, query_began=self._now())
+            self.state = probe_state.asked(self.state, self._now())
             answer = await self.worker.run(self._query)
             was_overdue = self.status is Status.OVERDUE
             self._note(answer)

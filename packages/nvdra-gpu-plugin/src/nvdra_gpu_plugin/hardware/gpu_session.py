@@ -5,12 +5,11 @@
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Final
 
+from nvdra_runtime.process import timeouts
 from nvdra_runtime.process.background_tasks import BackgroundTasks
 from nvdra_runtime.process.clock import Clock
 from nvdra_runtime.process.worker import WorkerGroup
@@ -21,7 +20,7 @@ from nvdra_gpu_plugin.hardware import nvml_reopen_policy
 from nvdra_gpu_plugin.hardware.discovery import Discovery
 from nvdra_gpu_plugin.hardware.event_watcher import EventWatcher
 from nvdra_gpu_plugin.hardware.gpu_probe import GpuProbe
-from nvdra_gpu_plugin.hardware.nvml_reopen_policy import Action, Attempts, SessionFacts
+from nvdra_gpu_plugin.hardware.nvml_reopen_policy import Action, Attempts
 from nvdra_gpu_plugin.hardware.probe_state import UNRESPONSIVE_S, Status
 
 _LAST_ANSWER_S: Final = 2.0
@@ -46,11 +45,14 @@ firmware does not answer: 45 s for each call (open-gpu-kernel-modules issue 446)
 
 
 class GpuSession:
-    """The session, while the block of `running` runs.
+    """The session.
 
     Attributes:
         probes: The GPUs that NVML reports, described or not. They stay when the session is closed.
         is_usable: Set, except while the session is being replaced.
+        is_wanted: Whether there is to be a session: an administrator may want none.
+        woken: Set when a GPU has another result, or by anyone who wants the node inspected.
+        tasks: The tasks of the probes.
     """
 
     def __init__(
@@ -60,38 +62,19 @@ class GpuSession:
         sessions: NvmlSessions,
         threads: WorkerGroup,
         events: EventWatcher | None,
-        notify: Callable[[], None],
     ) -> None:
-        """Create it without opening NVML.
-
-        Args:
-            discovery: Describes the GPUs.
-            clock: For the time between two attempts.
-            sessions: Opens NVML.
-            threads: Where the GPUs' threads come from.
-            events: Waits for the GPUs' events in every session; None for no events.
-            notify: Called when a probe has another result.
-        """
         self.probes: tuple[GpuProbe, ...] = ()
         self.is_usable = asyncio.Event()
+        self.is_wanted = True
+        self.woken = asyncio.Event()
+        self.tasks = BackgroundTasks()
         self._discovery = discovery
         self._clock = clock
         self._sessions = sessions
         self._threads = threads
         self._events = events
-        self._notify = notify
-        self._group = BackgroundTasks()
-        self._tasks: list[asyncio.Task[None]] = []
+        self._running: list[asyncio.Task[None]] = []
         self._attempts = Attempts()
-
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[BackgroundTasks]:
-        """Close the session at the end of the block, whose tasks are yielded."""
-        try:
-            async with self._group:
-                yield self._group
-        finally:
-            await self.close()
 
     @property
     def is_opening(self) -> bool:
@@ -108,17 +91,11 @@ class GpuSession:
         """Whether nothing is open. Otherwise a call hangs, and the process has to end for it."""
         return not (self._sessions.has_abandoned or self.is_opening)
 
-    @property
-    def first_answers_due_in(self) -> float:
-        """How many seconds to wait until GPUs of a new session describe themselves, or any more.
-
-        Stragglers are not waited for.
-        """
-        if not any(probe.status is Status.AWAITED for probe in self.probes):
-            return 0.0
-        until = self._attempts.opened_at + UNRESPONSIVE_S
-        answers = [at for probe in self.probes if (at := probe.state.answered_at) is not None]
-        return min(until, max(answers, default=until) + _LAST_ANSWER_S) - self._clock.monotonic()
+    def wake(self) -> None:
+        """Query all GPUs at once, and have the node inspected."""
+        for probe in self.probes:
+            probe.wake()
+        self.woken.set()
 
     async def open_if_due(self, found: DriverInstallation) -> bool:
         """Open NVML if there is no session or another one may be better. Returns whether it is new.
@@ -126,14 +103,17 @@ class GpuSession:
         Raises:
             DriverUnavailable: NVML does not work.
         """
-        plan = nvml_reopen_policy.plan(self._facts(found), self._attempts, self._clock.monotonic())
-        self._attempts = plan.attempts
-        if plan.action is Action.KEEP:
+        states, now = {probe.status for probe in self.probes}, self._clock.monotonic()
+        action, attempts = nvml_reopen_policy.plan(
+            self._sessions.current, states, found, self._attempts, now
+        )
+        if action is Action.REOPEN and not await self._are_calls_done(_IDLE_TIMEOUT_S):
             return False
-        if plan.action is Action.REOPEN and not await self._are_calls_done(_IDLE_TIMEOUT_S):
+        self._attempts = attempts
+        if action is Action.KEEP:
             return False
-        self._attempts = plan.begun
-        await self._open(found, plan.action)
+        await self._open(found, action)
+        await self._wait_first_answers()
         return True
 
     async def _open(self, found: DriverInstallation, action: Action) -> None:
@@ -148,13 +128,13 @@ class GpuSession:
         session = await self._sessions.open(found)
         self._attempts = replace(self._attempts, opened_at=self._clock.monotonic())
         self.probes = self._create_probes(session)
-        self._tasks = [
-            self._group.start("gpu", partial(probe.run, self._note_change), str(index))
+        self._running = [
+            self.tasks.start("gpu", partial(probe.run, self._note_change), str(index))
             for index, probe in enumerate(self.probes)
         ]
         if self._events is not None:
             watch = partial(self._events.run, session, self.probes)
-            self._tasks.append(self._group.start("gpu events", watch))
+            self._running.append(self.tasks.start("gpu events", watch))
 
     async def close(self, timeout_s: float = _IDLE_TIMEOUT_S) -> None:
         """Close the session, so that the driver can be unloaded. Claims wait for the next one.
@@ -163,48 +143,40 @@ class GpuSession:
             timeout_s: How long calls in progress may take, and closing as well.
         """
         self.is_usable.clear()
-        for task in self._tasks:
+        for task in self._running:
             task.cancel()
-        self._tasks = []
+        self._running = []
         if await self._is_idle(timeout_s):
             await self._sessions.close(timeout_s)
         else:
             self._sessions.abandon()
 
-    def _facts(self, found: DriverInstallation) -> SessionFacts:
-        session, states = self._sessions.current, {probe.status for probe in self.probes}
-        if session is None:
-            return SessionFacts(is_useful=False)
-        has_same_library = session.installation.library_id == found.library_id
-        return SessionFacts(
-            is_useful=has_same_library and not session.is_lost,
-            has_overdue=Status.OVERDUE in states,
-            is_current=session.installation == found,
-            do_all_work=states <= {Status.WORKING},
-            has_all=session.has_all_gpus,
-        )
+    async def _wait_first_answers(self) -> None:
+        """Wait until the GPUs of a new session have described themselves, except stragglers."""
+        while self.is_wanted and any(probe.status is Status.AWAITED for probe in self.probes):
+            until = self._attempts.opened_at + UNRESPONSIVE_S
+            answers = [at for probe in self.probes if (at := probe.state.answered_at) is not None]
+            until = min(until, max(answers, default=until) + _LAST_ANSWER_S)
+            remaining = until - self._clock.monotonic()
+            if remaining <= 0 or not await timeouts.wait_for_event(self.woken, remaining):
+                return
+            self.woken.clear()
 
     def _create_probes(self, session: NvmlSession) -> tuple[GpuProbe, ...]:
         """Probes of a new session's GPUs. With another driver version, no GPU is known before."""
         known = [probe.gpu for probe in self.probes if probe.gpu is not None]
         previous = {gpu.pci: gpu for gpu in known if gpu.driver_version == session.versions.driver}
-        addresses = session.pci_addresses or (None,) * session.count
-        return tuple(
-            GpuProbe(
-                session,
-                index,
-                pci,
-                None if pci is None else previous.get(pci),
-                self._threads.idle_worker(f"gpu-{index}"),
-                self._discovery,
-                self._clock,
-            )
-            for index, pci in enumerate(addresses)
-        )
+        probes = []
+        for index, pci in enumerate(session.pci_addresses or (None,) * session.count):
+            gpu = None if pci is None else previous.get(pci)
+            worker = self._threads.idle_worker(f"gpu-{index}")
+            probe = GpuProbe(session, index, pci, gpu, worker, self._discovery, self._clock)
+            probes.append(probe)
+        return tuple(probes)
 
     def _note_change(self) -> None:
         """Have the node inspected, because a probe has another result."""
-        self._notify()
+        self.woken.set()
         if self._events is not None:
             self._events.wake()
 

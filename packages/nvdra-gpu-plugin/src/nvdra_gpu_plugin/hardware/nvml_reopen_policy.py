@@ -2,15 +2,20 @@
 """Decides when NVML is opened again: after a driver was replaced, or while GPUs do not work.
 
 A GPU that was reset or plugged in again is another device to NVML. As opening NVML wakes every GPU
-of the node, attempts become less and less frequent. There is no clock and no NVML here: times are
+of the node, attempts become less and less frequent. There is no clock and no call here: times are
 arguments in monotonic seconds, and `gpu_session` performs the action.
 """
 
+from collections.abc import Set
 from dataclasses import dataclass, replace
 from enum import Enum, auto
-from typing import Final, NamedTuple
+from typing import Final
 
 from nvdra_runtime.process.backoff import Backoff
+
+from nvdra_gpu_plugin.driver.installation import DriverInstallation
+from nvdra_gpu_plugin.driver.nvml_sessions import NvmlSession
+from nvdra_gpu_plugin.hardware.probe_state import Status
 
 _MISSING_PAUSES_S: Final = (10.0, 60.0, 180.0)
 """When NVML is opened again for a GPU that the driver's files list and NVML does not. It was away
@@ -24,30 +29,11 @@ class Action(Enum):
     """What is done with the session."""
 
     KEEP = auto()
-    """Nothing: it is as good as a new one would be, or a new one was tried shortly before."""
+    """Nothing: it is as good as a new one would be, or one was opened shortly before."""
     REOPEN = auto()
-    """Close it if the calls in progress end soon, and open NVML again."""
+    """Open NVML again once the calls in progress have ended."""
     OPEN = auto()
-    """Open NVML, whatever calls are in progress: there is no session, or it is of no use."""
-
-
-class SessionFacts(NamedTuple):
-    """What is found of a session.
-
-    Attributes:
-        is_useful: Whether it is open, its driver still works, and is the library on the node.
-        has_overdue: Whether a GPU does not answer. A session cannot be closed during a call, and
-            the other GPUs work.
-        is_current: Whether the driver's files are what they were when it was opened.
-        do_all_work: Whether all of its GPUs work.
-        has_all: Whether NVML reports every GPU that the kernel module drives.
-    """
-
-    is_useful: bool = True
-    has_overdue: bool = False
-    is_current: bool = True
-    do_all_work: bool = True
-    has_all: bool = True
+    """Open NVML whatever calls are in progress: there is no session, or it is of no use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +41,10 @@ class Attempts:
     """How often NVML was opened.
 
     Attributes:
-        began_at: When this was last begun.
-        opened_at: When it last succeeded.
-        for_broken: Consecutive attempts because a GPU does not work.
-        for_missing: Consecutive attempts because a GPU is missing.
+        began_at: When opening it last began.
+        opened_at: When it was last opened.
+        for_broken: How often in a row because a GPU did not work.
+        for_missing: How often in a row because a GPU was missing.
     """
 
     began_at: float = 0.0
@@ -67,36 +53,35 @@ class Attempts:
     for_missing: int = 0
 
 
-class Plan(NamedTuple):
-    """What is done now.
+def plan(
+    session: NvmlSession | None,
+    gpus: Set[Status],
+    found: DriverInstallation,
+    attempts: Attempts,
+    now: float,
+) -> tuple[Action, Attempts]:
+    """What is done with the session now, and how often that then was.
 
-    Attributes:
-        action: The action.
-        attempts: Those made so far. What works again is tried as if for the first time.
-        begun: The same once the action has begun.
+    Args:
+        session: The open session.
+        gpus: The states of its GPUs.
+        found: The driver that is installed now.
+        attempts: How often it was done before.
+        now: Monotonic seconds.
     """
-
-    action: Action
-    attempts: Attempts
-    begun: Attempts
-
-
-def plan(found: SessionFacts, attempts: Attempts, now: float) -> Plan:
-    """What is done with a session now."""
-    if not found.is_useful:
-        return Plan(Action.OPEN, attempts, attempts)
-    if found.has_overdue:
-        return Plan(Action.KEEP, attempts, attempts)
-    if not found.is_current:
-        first = replace(attempts, for_broken=0, for_missing=0)
-        return Plan(Action.REOPEN, first, first)
-    broken = 0 if found.do_all_work else attempts.for_broken
-    missing = 0 if found.has_all else attempts.for_missing
-    kept = replace(attempts, for_broken=broken, for_missing=missing)
+    if session is None or session.is_lost or session.installation.library_id != found.library_id:
+        return Action.OPEN, attempts
+    if Status.OVERDUE in gpus:
+        return Action.KEEP, attempts  # a call is in progress, and the other GPUs work
+    if session.installation != found:
+        return Action.REOPEN, replace(attempts, for_broken=0, for_missing=0)
+    do_all_work, has_all = gpus <= {Status.WORKING}, session.has_all_gpus
+    broken = 0 if do_all_work else attempts.for_broken
+    missing = 0 if has_all else attempts.for_missing
     passed, pauses = now - attempts.opened_at, _MISSING_PAUSES_S[missing:]
-    is_missing_due = not found.has_all and bool(pauses) and passed >= pauses[0]
-    is_broken_due = not found.do_all_work and passed >= _REOPEN_BACKOFF.delay(broken + 1, 0.0)
-    if not (is_missing_due or is_broken_due):
-        return Plan(Action.KEEP, kept, kept)
-    begun = replace(kept, for_broken=broken + is_broken_due, for_missing=missing + is_missing_due)
-    return Plan(Action.REOPEN, kept, begun)
+    is_missing_due = not has_all and bool(pauses) and passed >= pauses[0]
+    is_broken_due = not do_all_work and passed >= _REOPEN_BACKOFF.delay(broken + 1, 0.0)
+    counted = replace(
+        attempts, for_broken=broken + is_broken_due, for_missing=missing + is_missing_due
+    )
+    return Action.REOPEN if is_missing_due or is_broken_due else Action.KEEP, counted

@@ -4,19 +4,21 @@
 No clock and no NVML here: moments and answers are arguments, and `gpu_probe` asks for them.
 """
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import Enum, auto
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from nvdra_api.ids import DeviceName, MigUUID
-from nvdra_runtime.node.nvml import DeviceHandle, NvmlError
+from nvdra_runtime.node.nvml import DeviceHandle, NvmlError, ReturnCode
 
 from nvdra_gpu_plugin.devices import device_names
+from nvdra_gpu_plugin.devices.gpu_loss import GpuLoss
 from nvdra_gpu_plugin.devices.inventory import Fault, Gpu, MadePlaces
 from nvdra_gpu_plugin.hardware import mig_discovery
 from nvdra_gpu_plugin.hardware.discovery import DiscoveredGpu
-from nvdra_gpu_plugin.hardware.gpu_errors import NO_ERRORS, GpuErrors, Moment
 
 UNRESPONSIVE_S: Final = 10.0
 """A GPU that does not respond for so long is not published until it does. NVML responds within
@@ -26,10 +28,73 @@ waits 1 to 3 s.
 Source: docs/reference/gpu-devices.md, "Loading and initialisation".
 """
 
+LASTING_S: Final = 30.0
+"""A GPU that has answered with errors for so long in one session counts as lost. A driver that is
+busy, or that is being replaced, fails calls for seconds. The limit is shorter than the minute after
+which NVML is opened again for a GPU that does not work."""
+
+LOSSES: Final[Mapping[int, GpuLoss]] = MappingProxyType(
+    {
+        ReturnCode.GPU_IS_LOST: GpuLoss.OFF_THE_BUS,
+        ReturnCode.RESET_REQUIRED: GpuLoss.RESET_REQUIRED,
+    }
+)
+"""What return codes say at once."""
+
 _REMEDY: Final = (
     "look for Xid messages in the node's kernel log; reset the GPU, or reboot the node; it is "
     "offered again once it answers"
 )
+
+
+class Moment(NamedTuple):
+    """A moment on the monotonic clock and on the wall clock."""
+
+    monotonic: float
+    time: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class GpuErrors:
+    """The errors of one GPU.
+
+    Attributes:
+        last: The last answer, if it was an error.
+        since: Since when its text has been the same; None before the first error.
+        began: When the first of the errors in a row came, in monotonic seconds.
+    """
+
+    last: NvmlError | ValueError | None = None
+    since: datetime | None = None
+    began: float = 0.0
+
+    @property
+    def text(self) -> str:
+        """The last answer, if it was an error; otherwise empty."""
+        return "" if self.last is None else str(self.last)
+
+    @property
+    def is_loss_certain(self) -> bool:
+        """Whether the last answer says by itself that the GPU is lost."""
+        return isinstance(self.last, NvmlError) and self.last.code in LOSSES
+
+    def after(self, error: NvmlError | ValueError | None, now: Moment) -> "GpuErrors":
+        """The errors after another answer; None is one without an error."""
+        if error is None:
+            return GpuErrors()
+        return GpuErrors(
+            error,
+            self.since if self.text == str(error) else now.time,
+            now.monotonic if self.last is None else self.began,
+        )
+
+    def loss(self, monotonic: float) -> GpuLoss | None:
+        """Why the GPU counts as lost; None if it does not, or not yet."""
+        if not isinstance(self.last, NvmlError) or self.last.is_driver_error:
+            return None
+        if self.is_loss_certain:
+            return LOSSES[self.last.code]
+        return GpuLoss.NVML_ERRORS if monotonic - self.began >= LASTING_S else None
 
 
 class Status(Enum):
@@ -74,9 +139,8 @@ class ProbeState:
             None if it has not.
         is_compute: False if the GPU only drives a screen; True until this is known.
         errors: The errors that it answers with.
-        query_began: When the query in progress began; None between two.
-        claim_began: When the first call began that a claim has waited for in vain since the last
-            answer; None if there is none.
+        waiting_since: When the query in progress began, or before it a call that a claim has waited
+            for in vain; None if nothing waits.
     """
 
     index: int
@@ -86,9 +150,8 @@ class ProbeState:
     number: int | None = None
     answered_at: float | None = None
     is_compute: bool = True
-    errors: GpuErrors = NO_ERRORS
-    query_began: Moment | None = None
-    claim_began: Moment | None = None
+    errors: GpuErrors = field(default_factory=GpuErrors)
+    waiting_since: Moment | None = None
 
     @property
     def name(self) -> DeviceName | None:
@@ -114,7 +177,7 @@ class ProbeState:
 
     def status(self, now: float) -> Status:
         """Whether the GPU can be used, at a time in monotonic seconds."""
-        since = self._waiting_since
+        since = self.waiting_since
         if since is not None and now - since.monotonic >= UNRESPONSIVE_S:
             return Status.OVERDUE
         if self.answered_at is None:
@@ -134,7 +197,7 @@ class ProbeState:
 
     def silence(self, now: Moment) -> str:
         """Since when the GPU has not answered, and what to do if it lasts."""
-        since = _rfc3339((self._waiting_since or now).time)
+        since = _rfc3339((self.waiting_since or now).time)
         return f"{self._description} has not answered NVML since {since}; {_REMEDY}"
 
     def has_lost(self, place: tuple[int, int], uuid: MigUUID) -> bool:
@@ -153,12 +216,6 @@ class ProbeState:
         return not any(mig.uuid == uuid and mig_discovery.place(mig) == place for mig in present)
 
     @property
-    def _waiting_since(self) -> Moment | None:
-        """Since when the GPU has not answered; None if nothing waits for it."""
-        waits = (self.query_began, self.claim_began)
-        return min((began for began in waits if began is not None), default=None)
-
-    @property
     def _device(self) -> str:
         return self.name or f"the GPU at index {self.index}"
 
@@ -168,14 +225,18 @@ class ProbeState:
         return self._device if self.gpu is None else f"{self._device} ({self.gpu.uuid})"
 
 
+def asked(state: ProbeState, began: Moment) -> ProbeState:
+    """The state while a query or a claim waits, or has waited, for a call that began then."""
+    return replace(state, waiting_since=min(state.waiting_since or began, began))
+
+
 def answered(state: ProbeState, answer: Answer, now: Moment) -> ProbeState:
     """The state after a query has ended."""
     state = replace(
         state,
         answered_at=now.monotonic if state.answered_at is None else state.answered_at,
         errors=state.errors.after(answer.error, now),
-        query_began=None,
-        claim_began=None,
+        waiting_since=None,
     )
     if answer.found is not None:
         gpu = mig_discovery.without_made(answer.found.gpu, answer.made)

@@ -77,9 +77,9 @@ class GpuVerifier:
         self, snapshot: Snapshot, device: GpuDeviceRecord, deadline: float
     ) -> None:
         try:
-            if not self._monitor.is_usable.is_set():
+            if not self._monitor.session.is_usable.is_set():
                 async with asyncio.timeout_at(deadline):
-                    await self._monitor.is_usable.wait()
+                    await self._monitor.session.is_usable.wait()
             probe = self._find_probe(snapshot, device)
             context = contextvars.copy_context()  # so that a slow NVML call finds its span
             error = await probe.ask(

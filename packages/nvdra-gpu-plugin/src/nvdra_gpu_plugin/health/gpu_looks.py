@@ -6,15 +6,14 @@ from collections.abc import Mapping
 from typing import Final
 
 from nvdra_runtime.node import nvml_fields
-from nvdra_runtime.node.nvml import DeviceHandle, FabricInfo, Nvml, NvmlError
+from nvdra_runtime.node.nvml import FabricInfo, NvmlError
 from nvdra_runtime.node.nvml_fields import Field
 from nvdra_runtime.process import background_tasks
 from nvdra_runtime.telemetry import logs
 
 from nvdra_gpu_plugin.devices.gpu_loss import GpuLoss
-from nvdra_gpu_plugin.hardware.gpu_errors import LOSSES
 from nvdra_gpu_plugin.hardware.gpu_probe import GpuProbe
-from nvdra_gpu_plugin.hardware.probe_state import Status
+from nvdra_gpu_plugin.hardware.probe_state import LOSSES, Status
 from nvdra_gpu_plugin.health.failed_looks import FailedLook
 from nvdra_gpu_plugin.health.gpu_health import (
     ACCESS_TIMEOUT,
@@ -85,17 +84,15 @@ async def _ask_fabric(probe: GpuProbe, deadline: float) -> str:
         TimeoutError: It does not answer.
     """
     try:
-        info = await probe.ask(probe.read, "fabric", _fabric_info, deadline=deadline)
+        info = await probe.ask(
+            probe.read, "fabric", lambda nvml, gpu: nvml.fabric_info(gpu), deadline=deadline
+        )
         return _fabric(info)
     except NvmlError as error:
         if error.code in LOSSES:
             raise
         LOG.v(4, "The fabric of a GPU is not known", error=str(error))
         return ""
-
-
-def _fabric_info(nvml: Nvml, handle: DeviceHandle) -> FabricInfo | None:
-    return nvml.fabric_info(handle)
 
 
 def _fabric(info: FabricInfo | None) -> str:

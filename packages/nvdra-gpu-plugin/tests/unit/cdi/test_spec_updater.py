@@ -3,11 +3,13 @@
 
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from nvdra_cdi.nvidia.options import Options
+from nvdra_gpu_plugin.cdi import spec_updater
 from nvdra_gpu_plugin.cdi.spec_files import SpecFiles
-from nvdra_gpu_plugin.cdi.spec_updater import SpecUpdater
+from nvdra_gpu_plugin.cdi.spec_updater import SpecState, SpecUpdater
 from nvdra_gpu_plugin.devices.spec_generation import SpecGeneration
 from nvdra_gpu_plugin.driver.installation import FileID
 from nvdra_gpu_plugin.driver.nvml_sessions import DriverUnavailable
@@ -29,35 +31,27 @@ def test_a_driver_without_its_libraries_is_told_with_its_path_on_the_node(
     specs = SpecFiles(tmp_path / "cdi", clock)
     updater = SpecUpdater(Host(proc=tmp_path), lambda: options, specs, clock)
     with pytest.raises(DriverUnavailable) as caught:
-        updater.update((), LIBRARY)
+        updater.update((), LIBRARY, None)
     assert caught.value.fault.text.endswith(f" below {root}{remark}")
 
 
-class Clock(SystemClock):
-    seconds = 100.0
+def test_a_spec_that_was_replaced_is_kept_for_claims_that_are_being_prepared_from_it() -> None:
+    state: Any = SimpleNamespace(replaced_at={})
 
-    def monotonic(self) -> float:
-        return self.seconds
+    def see(name: str, now: float) -> None:
+        spec: Any = SimpleNamespace(generation=SpecGeneration(name, {}))
+        state.replaced_at = spec_updater.replaced(state.replaced_at, spec, now)
 
+    def recent(now: float) -> set[str]:
+        return set(SpecState.recent_generations(state, now))
 
-def test_a_spec_that_was_replaced_is_kept_for_claims_that_are_being_prepared_from_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock, specs = Clock(), SpecFiles(tmp_path, SystemClock())
-    updater = SpecUpdater(Host(proc=tmp_path), Options, specs, clock)
-
-    def see(name: str) -> None:
-        spec = SimpleNamespace(generation=SpecGeneration(name, {}))
-        monkeypatch.setattr(updater, "_updated", lambda *_: SimpleNamespace(spec=spec))
-        updater.update((), LIBRARY)
-
-    see("first")
-    see("second")
-    assert set(updater.recent_generations) == {"first", "second"}
-    clock.seconds += 599
-    see("third")
-    assert set(updater.recent_generations) == {"first", "second", "third"}
-    clock.seconds += 1
-    assert set(updater.recent_generations) == {"second", "third"}
-    clock.seconds += 3600
-    assert set(updater.recent_generations) == {"third"}
+    see("first", 100)
+    see("second", 100)
+    assert recent(100) == {"first", "second"}
+    see("third", 699)
+    assert recent(699) == {"first", "second", "third"}
+    assert recent(700) == {"second", "third"}
+    see("third", 1000)
+    assert recent(9000) == {"third"}
+    see("second", 9000)
+    assert recent(9000) == {"second", "third"}

@@ -32,7 +32,7 @@ async def test_specs_stay_until_the_records_are_as_complete_as_they_can_be(tmp_p
         RecordStore.open(tmp_path / "state.sqlite", "boot", SystemClock()) as store,
         WorkerGroup() as threads,
     ):
-        updater: Any = SimpleNamespace(recent_generations=())  # nothing inspects this node
+        updater: Any = None  # nothing inspects this node
         files = threads.start_worker("files")
         sessions = NvmlSessions(threads.start_worker("nvml"), lambda *_: None)
         monitor = DeviceMonitor(Host(), updater, SystemClock(), sessions, files, threads)

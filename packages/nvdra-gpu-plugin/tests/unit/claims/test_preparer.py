@@ -135,7 +135,7 @@ class Node:
         )
         self.monitor.state = DeviceState(Snapshot(Inventory(gpus), spec))
         self.monitor.discovered.set()
-        self.monitor.is_usable.set()
+        self.monitor.session.is_usable.set()
 
     async def prepare(self, wanted: ResourceClaim) -> Any:
         return await self.preparer.prepare(wanted, soon(), lambda _: None)

@@ -81,7 +81,7 @@ async def test_nvml_is_not_closed_below_a_call_that_runs(setting: Setting) -> No
     await setting.monitor.session.close()
     assert not setting.nvml.is_closed
     assert setting.sessions.current is None
-    assert not setting.monitor.is_usable.is_set(), "claims wait for the next session"
+    assert not setting.monitor.session.is_usable.is_set(), "claims wait for the next session"
     may_return.set()
     assert await call
 

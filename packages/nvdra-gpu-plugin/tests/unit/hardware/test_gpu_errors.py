@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from nvdra_gpu_plugin.devices.gpu_loss import GpuLoss
-from nvdra_gpu_plugin.hardware.gpu_errors import GpuErrors, Moment
+from nvdra_gpu_plugin.hardware.probe_state import GpuErrors, Moment
 from nvdra_runtime.node.nvml import NvmlError, ReturnCode
 
 START = datetime(2026, 8, 7, tzinfo=UTC)

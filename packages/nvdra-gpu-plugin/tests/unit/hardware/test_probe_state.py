@@ -9,8 +9,7 @@ from nvdra_api.ids import MigUUID
 from nvdra_gpu_plugin.devices.inventory import Gpu
 from nvdra_gpu_plugin.hardware import probe_state
 from nvdra_gpu_plugin.hardware.discovery import DiscoveredGpu
-from nvdra_gpu_plugin.hardware.gpu_errors import Moment
-from nvdra_gpu_plugin.hardware.probe_state import Answer, ProbeState, Status
+from nvdra_gpu_plugin.hardware.probe_state import Answer, Moment, ProbeState, Status
 from nvdra_runtime.node.nvml import DeviceHandle, NvmlError, ReturnCode
 from nvdra_testing.hardware.gpus import h100
 
@@ -27,7 +26,7 @@ def description(gpu: Gpu) -> Answer:
 
 GPU = h100(3)
 NEW = ProbeState(3)
-ASKED = replace(NEW, query_began=at(0))
+ASKED = probe_state.asked(NEW, at(0))
 WORKING = probe_state.answered(ASKED, description(GPU), at(1))
 FAILING = probe_state.answered(WORKING, Answer(error=LOST), at(2))
 ONLY_FAILING = probe_state.answered(ASKED, Answer(error=LOST), at(2))
@@ -40,11 +39,19 @@ SCREEN = probe_state.answered(ASKED, Answer(), at(1))
         (NEW, Status.AWAITED, Status.AWAITED),
         (ASKED, Status.AWAITED, Status.OVERDUE),
         (WORKING, Status.WORKING, Status.WORKING),
-        (replace(WORKING, query_began=at(0)), Status.WORKING, Status.OVERDUE),
-        (replace(WORKING, claim_began=at(0)), Status.WORKING, Status.OVERDUE),
-        (replace(WORKING, query_began=at(5), claim_began=at(0)), Status.WORKING, Status.OVERDUE),
+        (probe_state.asked(WORKING, at(0)), Status.WORKING, Status.OVERDUE),
+        (
+            probe_state.asked(probe_state.asked(WORKING, at(5)), at(0)),
+            Status.WORKING,
+            Status.OVERDUE,
+        ),
+        (
+            probe_state.asked(probe_state.asked(WORKING, at(0)), at(5)),
+            Status.WORKING,
+            Status.OVERDUE,
+        ),
         (FAILING, Status.FAILING, Status.FAILING),
-        (replace(FAILING, query_began=at(0)), Status.FAILING, Status.OVERDUE),
+        (probe_state.asked(FAILING, at(0)), Status.FAILING, Status.OVERDUE),
         (ONLY_FAILING, Status.FAILING, Status.FAILING),
         (SCREEN, Status.WORKING, Status.WORKING),
     ],
@@ -56,11 +63,10 @@ def test_a_gpu_is_overdue_when_something_has_waited_longer_than_for_any_that_wor
 
 
 def test_an_answer_ends_all_waits() -> None:
-    waiting = replace(WORKING, query_began=at(5), claim_began=at(3))
+    waiting = probe_state.asked(WORKING, at(3))
     for answer in (description(GPU), Answer(error=LOST)):
         after = probe_state.answered(waiting, answer, at(30))
-        assert after.query_began is None
-        assert after.claim_began is None
+        assert after.waiting_since is None
         assert after.answered_at == 1, "the first answer counts"
 
 
