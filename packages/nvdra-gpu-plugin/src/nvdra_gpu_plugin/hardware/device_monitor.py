@@ -18,7 +18,7 @@ from nvdra_cdi.errors import CDIError
 from nvdra_cdi.nvidia.options import Options
 from nvdra_runtime.node.host import Host
 from nvdra_runtime.node.nvml import CallObserver
-from nvdra_runtime.process import timeouts
+from nvdra_runtime.process import background_tasks, timeouts
 from nvdra_runtime.process.clock import Clock
 from nvdra_runtime.process.worker import Worker, WorkerGroup
 
@@ -103,8 +103,7 @@ class DeviceMonitor:
         self.session.is_wanted = not is_released
         self.state = replace(self.state, is_released=is_released)
         try:
-            async with self.session.tasks as tasks:
-                tasks.start("device monitor", self.run)
+            async with self.session.tasks, background_tasks.running(device_monitor=self.run):
                 yield self
         finally:
             await self.session.close()
@@ -133,7 +132,7 @@ class DeviceMonitor:
             until the process ends.
         """
         await self._reach(is_released=True)
-        return self.session.is_closed
+        return not (self.session.nvml.has_abandoned or self.session.nvml.is_opening)
 
     async def resume(self) -> None:
         """Open NVML again, and return when the GPUs have been inspected."""
@@ -201,7 +200,7 @@ class DeviceMonitor:
         """Replace the state if it differs. An equal snapshot stays the same object."""
         if state.snapshot == self.state.snapshot:
             state = replace(state, snapshot=self.state.snapshot)
-        if not self.session.is_opening and not state.is_released:
+        if not self.session.nvml.is_opening and not state.is_released:
             self.discovered.set()
         if state != self.state:
             async with self._changed:

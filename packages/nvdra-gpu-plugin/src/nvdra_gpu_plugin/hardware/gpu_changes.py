@@ -41,7 +41,7 @@ class GpuChanges:
         """
         if self._monitor.state.snapshot is None or not self._monitor.session.is_usable.is_set():
             return False
-        states = [probe.state for probe in self._monitor.probes]
+        states = [probe.state for probe in self._monitor.session.probes]
         return all(
             state.answered_at is not None
             and (state.gpu is None or state.gpu.uuid != change.place)
@@ -96,10 +96,10 @@ class GpuChanges:
                     "this continues by itself",
                     device=device,
                 ) from error
-        for probe in self._monitor.probes:
+        for probe in self._monitor.session.probes:
             if probe.gpu is not None and probe.gpu.uuid == gpu:
                 return probe
-        if any(probe.status is Status.AWAITED for probe in self._monitor.probes):
+        if any(probe.status is Status.AWAITED for probe in self._monitor.session.probes):
             text = f"{gpu} of {device} has not described itself yet"
             raise RetryableError(Reason.DEADLINE_EXCEEDED, text, device=device)
         raise PermanentError(

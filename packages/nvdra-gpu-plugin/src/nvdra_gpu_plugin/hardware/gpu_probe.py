@@ -102,43 +102,18 @@ class GpuProbe:
         """Query the GPU at once."""
         self._woken.set()
 
-    async def ask(self, function: Callable[[*Ts], T], *arguments: *Ts, deadline: float) -> T:
-        """Call `function` on the GPU's thread, for a claim.
-
-        Raises:
-            TimeoutError: The GPU does not answer by the deadline, or as long as any GPU that works
-                needs. If this is known already, it is raised at once.
-        """
-        return await self._run(function, *arguments, timeout_s=UNRESPONSIVE_S, deadline=deadline)
-
-    async def change(self, function: Callable[[*Ts, Nvml, DeviceHandle], T], *arguments: *Ts) -> T:
-        """Call `function` on the GPU's thread, with the session and the GPU's handle.
-
-        A call that has begun runs to its end, whether or not anybody waits for it.
-
-        Raises:
-            TimeoutError: It does not return within `CHANGE_S`. The GPU counts as overdue until it
-                answers a query, which waits behind the call. If it is overdue or has not been
-                described, this is raised at once.
-        """
-        described = self.state.described
-        if described is None:
-            raise TimeoutError
-        return await self._run(
-            function, *arguments, self._session.nvml, described.handle, timeout_s=CHANGE_S
-        )
-
-    async def _run(
+    async def ask(
         self,
         function: Callable[[*Ts], T],
         *arguments: *Ts,
-        timeout_s: float,
         deadline: float = math.inf,
+        timeout_s: float = UNRESPONSIVE_S,
     ) -> T:
-        """Call `function` on the GPU's thread, and note since when it has not answered.
+        """Call `function` on the GPU's thread, for a claim, and note if it is not answered.
 
         Raises:
-            TimeoutError: It does not return in this time, or the GPU is overdue already.
+            TimeoutError: The GPU does not answer by the deadline, or in this time: by default, as
+                long as any GPU that works needs. If it is overdue already, this is raised at once.
         """
         if self.state.waiting_since is not None and self.status is Status.OVERDUE:
             raise TimeoutError
@@ -150,6 +125,21 @@ class GpuProbe:
             self.state = probe_state.asked(self.state, began)
             self.wake()  # the query behind the call says when the GPU answers again
             raise
+
+    async def change(self, function: Callable[[*Ts, Nvml, DeviceHandle], T], *arguments: *Ts) -> T:
+        """Call `function` on the GPU's thread, with the session and the GPU's handle.
+
+        A call that has begun runs to its end, whether or not anybody waits for it.
+
+        Raises:
+            TimeoutError: It does not return within `CHANGE_S`. The GPU counts as overdue until it
+                answers a query, which waits behind the call. If it is overdue already, or has not
+                been described, this is raised at once.
+        """
+        if self.state.described is None:
+            raise TimeoutError
+        nvml, handle = self._session.nvml, self.state.described.handle
+        return await self.ask(function, *arguments, nvml, handle, timeout_s=CHANGE_S)
 
     def verify(self, device: Device) -> None:
         """Return only if the device exists and its GPU responds. Called on the GPU's thread.

@@ -48,21 +48,23 @@ class GpuSession:
     """The session.
 
     Attributes:
+        nvml: Opens the session.
         probes: The GPUs that NVML reports, described or not. They stay when the session is closed.
         is_usable: Set, except while the session is being replaced.
         is_wanted: Whether there is to be a session: an administrator may want none.
         woken: Set when a GPU has another result, or by anyone who wants the node inspected.
-        tasks: The tasks of the probes.
+        tasks: Those of the open session.
     """
 
     def __init__(
         self,
         discovery: Discovery,
         clock: Clock,
-        sessions: NvmlSessions,
+        nvml: NvmlSessions,
         threads: WorkerGroup,
         events: EventWatcher | None,
     ) -> None:
+        self.nvml = nvml
         self.probes: tuple[GpuProbe, ...] = ()
         self.is_usable = asyncio.Event()
         self.is_wanted = True
@@ -70,26 +72,15 @@ class GpuSession:
         self.tasks = BackgroundTasks()
         self._discovery = discovery
         self._clock = clock
-        self._sessions = sessions
         self._threads = threads
         self._events = events
-        self._running: list[asyncio.Task[None]] = []
         self._attempts = Attempts()
-
-    @property
-    def is_opening(self) -> bool:
-        """Whether NVML has not yet responded to being opened."""
-        return self._sessions.is_opening
 
     @property
     def is_opening_in_time(self) -> bool:
         """Whether NVML is being opened and may still answer."""
-        return self.is_opening and self._clock.monotonic() - self._attempts.began_at < _REOPENING_S
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether nothing is open. Otherwise a call hangs, and the process has to end for it."""
-        return not (self._sessions.has_abandoned or self.is_opening)
+        passed_s = self._clock.monotonic() - self._attempts.began_at
+        return self.nvml.is_opening and passed_s < _REOPENING_S
 
     def wake(self) -> None:
         """Query all GPUs at once, and have the node inspected."""
@@ -105,7 +96,7 @@ class GpuSession:
         """
         states, now = {probe.status for probe in self.probes}, self._clock.monotonic()
         action, attempts = nvml_reopen_policy.plan(
-            self._sessions.current, states, found, self._attempts, now
+            self.nvml.current, states, found, self._attempts, now
         )
         if action is Action.REOPEN and not await self._are_calls_done(_IDLE_TIMEOUT_S):
             return False
@@ -122,19 +113,17 @@ class GpuSession:
         Raises:
             DriverUnavailable: NVML does not work. If it does not answer, the next call waits on.
         """
-        if not self.is_opening:
+        if not self.nvml.is_opening:
             self._attempts = replace(self._attempts, began_at=self._clock.monotonic())
             await self.close(_BUSY_TIMEOUT_S if action is Action.REOPEN else _IDLE_TIMEOUT_S)
-        session = await self._sessions.open(found)
+        session = await self.nvml.open(found)
         self._attempts = replace(self._attempts, opened_at=self._clock.monotonic())
         self.probes = self._create_probes(session)
-        self._running = [
+        for index, probe in enumerate(self.probes):
             self.tasks.start("gpu", partial(probe.run, self._note_change), str(index))
-            for index, probe in enumerate(self.probes)
-        ]
         if self._events is not None:
             watch = partial(self._events.run, session, self.probes)
-            self._running.append(self.tasks.start("gpu events", watch))
+            self.tasks.start("gpu events", watch)
 
     async def close(self, timeout_s: float = _IDLE_TIMEOUT_S) -> None:
         """Close the session, so that the driver can be unloaded. Claims wait for the next one.
@@ -143,13 +132,11 @@ class GpuSession:
             timeout_s: How long calls in progress may take, and closing as well.
         """
         self.is_usable.clear()
-        for task in self._running:
-            task.cancel()
-        self._running = []
+        self.tasks.cancel()
         if await self._is_idle(timeout_s):
-            await self._sessions.close(timeout_s)
+            await self.nvml.close(timeout_s)
         else:
-            self._sessions.abandon()
+            self.nvml.abandon()
 
     async def _wait_first_answers(self) -> None:
         """Wait until the GPUs of a new session have described themselves, except stragglers."""

@@ -58,7 +58,7 @@ class NodeGpus:
     def partitions_problem(self) -> str:
         """Why no MIG devices can be made on some GPUs now; empty if there is no problem."""
         gpus: dict[str, list[str]] = {}
-        for probe in self._monitor.probes:
+        for probe in self._monitor.session.probes:
             if problem := probe.state.partitions_problem:
                 gpus.setdefault(problem, []).append(str(probe.state.name))
         return "; ".join(
@@ -86,7 +86,7 @@ class NodeGpus:
     @property
     def count(self) -> int:
         """How many GPUs that can compute NVML reports."""
-        return sum(probe.state.is_compute for probe in self._monitor.probes)
+        return sum(probe.state.is_compute for probe in self._monitor.session.probes)
 
     @property
     def recent_generations(self) -> Collection[str]:
@@ -103,7 +103,7 @@ class NodeGpus:
         place, uuid = (step.profile_id, step.start), step.made.uuid
         return any(
             probe.state.has_lost(place, uuid)
-            for probe in self._monitor.probes
+            for probe in self._monitor.session.probes
             if probe.gpu is not None and probe.gpu.uuid == step.gpu
         )
 
@@ -153,7 +153,7 @@ class NodeGpus:
         while (snapshot := self.snapshot) is not None:
             if all(uuid in snapshot.inventory.by_uuid for uuid in uuids):
                 return
-            probes = (probe for probe in self._monitor.probes if probe.state.is_compute)
+            probes = (probe for probe in self._monitor.session.probes if probe.state.is_compute)
             silent = next((probe for probe in probes if probe.state.answered_at is None), None)
             if silent is None:
                 return
@@ -184,7 +184,7 @@ class NodeGpus:
         gpus = {device_names.parent_name(DeviceName(name)) for name in names}
         unknown = gpus - self.snapshot.inventory.by_name.keys()
         faults = {fault.device: fault for fault in self.state.faults}
-        for probe in self._monitor.probes:
+        for probe in self._monitor.session.probes:
             name, has_answered = probe.state.name, probe.state.answered_at is not None
             if not unknown or not probe.state.is_compute:
                 continue
