@@ -21,9 +21,9 @@ _DEAD: Final = f"{_COMPONENT}/test_dead_daemons.py"
 MUTANTS: Final = (
     Mutant(
         "standby: an instance without the API server is ready",
-        "packages/nvdra-api/src/nvdra_runtime/kubeletplugin/standby.py",
-        '        return f"the kubelet\'s version is not known: {self._version_problem}"\n',
-        '        return PassingRemark(f"the version is not known: {self._version_problem}")\n',
+        "packages/nvdra-api/src/nvdra_runtime/kubeletplugin/standby_state.py",
+        '        return f"the kubelet\'s version is not known: {state.version_problem}"\n',
+        '        return PassingRemark(f"the version is not known: {state.version_problem}")\n',
         "A rollout to a wrong proxy replaces every plugin.",
         component=(
             "packages/nvdra-cd-plugin/tests/component/test_rollouts.py::"

@@ -10,9 +10,10 @@ from pathlib import Path
 from nvdra_gpu_plugin.devices.inventory import Gpu
 from nvdra_gpu_plugin.driver.installation import DriverInstallation, FileID
 from nvdra_gpu_plugin.driver.nvml_sessions import DriverVersions, NvmlSession
-from nvdra_gpu_plugin.hardware import gpu_probe
-from nvdra_gpu_plugin.hardware.discovery import DiscoveredGpu
+from nvdra_gpu_plugin.hardware import probe_state
+from nvdra_gpu_plugin.hardware.discovery import DiscoveredGpu, Discovery
 from nvdra_gpu_plugin.hardware.gpu_probe import GpuProbe
+from nvdra_gpu_plugin.hardware.probe_state import Answer, Moment
 from nvdra_runtime.node.host import Host
 from nvdra_runtime.node.nvml import DeviceHandle, Nvml
 from nvdra_runtime.process.clock import Clock
@@ -67,7 +68,8 @@ def described_probe(
     handle: DeviceHandle | None = None,
 ) -> GpuProbe:
     """The probe of a GPU that has described itself."""
-    probe = GpuProbe(opened, index, Host(), clock, worker, gpu)
+    probe = GpuProbe(opened, index, gpu.pci, gpu, worker, Discovery(Host()), clock)
     found = DiscoveredGpu(gpu, handle or DeviceHandle(gpu.uuid, None), {})
-    probe._apply(gpu_probe._QueryResult(found))
+    now = Moment(clock.monotonic(), clock.now())
+    probe.state = probe_state.answered(probe.state, Answer(found), now)
     return probe

@@ -176,7 +176,7 @@ class Plugin:
         sessions = NvmlSessions(threads.start_worker("nvml"), lambda *_: None)
         self.monitor = DeviceMonitor(Host(), updater, clock, sessions, files, threads)
         session = simulated_nvml.session(divisible_gpus.session(node.pynvml), *GPUS)
-        self.monitor.probes = tuple(
+        self.monitor.session.probes = tuple(
             simulated_nvml.described_probe(
                 session, at, gpu, clock, threads.start_worker(f"gpu-{at}"), node.gpus[at].handle
             )
@@ -187,7 +187,7 @@ class Plugin:
         self.snapshot = Snapshot(Inventory(GPUS), _CompleteSpec(**parts))
         self.monitor.state = DeviceState(self.snapshot)
         self.monitor.discovered.set()
-        self.monitor.is_usable.set()
+        self.monitor.session.is_usable.set()
         gpus = NodeGpus(self.monitor)
         specs = ClaimSpecFiles(node.cdi, Host(proc=node.root / "none"), node.tree.host)
         telemetry = Telemetry(clock, PluginMetrics(driver="d", node=NODE), TraceRecorder())

@@ -163,19 +163,9 @@ async def open_context(
         tasks = await enter(BackgroundTasks())
         observe_nvml = partial(_record_nvml_call, telemetry)
         health = HealthService() if program.reports_health else None
-        standby = Standby(
-            settings,
-            instance,
-            api,
-            pages,
-            metrics,
-            create_warm_up and create_warm_up(host, observe_nvml),
-            tasks,
-            AsyncExitStack(),
-            clock,
-            telemetry.task_failures,
-            health,
-        )
+        show = partial(_show, pages, instance, clock)
+        warm_up = create_warm_up and create_warm_up(host, observe_nvml)
+        standby = Standby(settings, api, show, telemetry, warm_up, tasks, health)
         stack.callback(standby.end_warm_up)
         await enter(aclosing(standby.router))
         await enter(standby.sockets)
@@ -189,7 +179,7 @@ async def open_context(
                 host.boot_id,
                 clock,
                 standby.wait,
-                partial(_report_unusable, pages, instance, clock),
+                lambda problem: show({"state": lambda: problem}),
                 stop,
             )
         )
@@ -226,14 +216,17 @@ def _holder(settings: PluginSettings) -> Mapping[str, str]:
     }
 
 
-async def _report_unusable(
-    pages: HttpPages, instance: Instance, clock: Clock, problem: str
+async def _show(
+    pages: HttpPages,
+    instance: Instance,
+    clock: Clock,
+    checks: Mapping[str, Check],
+    active: Callable[[], str] = str,
 ) -> None:
-    """Show why the plugin's directory cannot be used."""
-    checks: Mapping[str, Check] = {"state": lambda: problem}
+    """Show the state of an instance that has not opened the state file yet."""
 
     def status() -> Document:
-        return status_report.waiting_document(instance, checks, clock.now())
+        return status_report.waiting_document(instance, checks, clock.now(), active())
 
     await pages.show(checks, status)
 

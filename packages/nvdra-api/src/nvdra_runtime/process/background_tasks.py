@@ -68,9 +68,13 @@ class BackgroundTasks:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        self.cancel()
+        await self._group.__aexit__(kind, error, traceback)
+
+    def cancel(self) -> None:
+        """Cancel the tasks that run now."""
         for task in self._tasks:
             task.cancel()
-        await self._group.__aexit__(kind, error, traceback)
 
     def start(self, name: str, run: Run, of: str = "") -> asyncio.Task[None]:
         """Start a task that is repeated until `run` returns.

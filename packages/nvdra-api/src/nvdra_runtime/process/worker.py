@@ -219,6 +219,11 @@ class WorkerGroup:
         for worker in self._workers:
             await worker.wait_ended(deadline)
 
+    def idle_worker(self, name: str) -> Worker:
+        """A worker of this name; another one if the former one is busy, as it may hang."""
+        idle = (worker for worker in self._workers if worker.name == name and not worker.is_busy)
+        return next(idle, None) or self.start_worker(name)
+
     def start_worker(self, name: str) -> Worker:
         """Start another worker."""
         worker = Worker(name)

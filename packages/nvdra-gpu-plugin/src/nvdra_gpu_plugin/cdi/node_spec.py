@@ -181,9 +181,8 @@ def build_node_spec(
         host: The files of the host.
 
     Returns:
-        The spec, and the GPUs and MIG devices that are not in it because a device node is missing:
-        their own, or nvidia-uvm's, which all need; or because the kernel module does not know the
-        MIG instance.
+        The spec, and why GPUs and MIG devices are not in it: as `_device_edits`, or because the
+        device node of nvidia-uvm is missing, which all need.
 
     Raises:
         DiscoveryError: The driver's files are missing, or are of another version.
@@ -197,33 +196,22 @@ def build_node_spec(
         common = previous.common_edits
     device_edits: dict[DeviceName, ContainerEdits] = {}
     devices: dict[DeviceUUID, DeviceName] = {}
-    faults: list[Fault] = []
-    for gpu in gpus:
-        if not _has_uvm(common):
-            faults.append(_missing_uvm_fault(gpu, options))
-            continue
+    usable = gpus if _has_uvm(common) else ()
+    faults = [_missing_uvm_fault(gpu, options) for gpu in gpus if not usable]
+    for gpu in usable:
         parts: tuple[GpuOrMig, ...] = (gpu, *gpu.mig_devices)
         for device in parts:
-            try:
-                edits = _device_edits(gpu, device, options, majors, host)
-            except DiscoveryError as error:
-                if previous is None or previous.devices.get(device.uuid) != device.name:
-                    text = installation.with_remedy(error)
-                    faults.append(Fault(device.name, text, Reason.DEVICE_NODE_MISSING))
-                    continue
-                edits = previous.device_edits[device.name]
-            device_edits[device.name], devices[device.uuid] = edits, device.name
-    hashes = {
-        device: _hash(driver_version, uuid, device_edits[device])
+            edits = _device_edits(gpu, device, options, majors, previous, host)
+            if isinstance(edits, Fault):
+                faults.append(edits)
+            else:
+                device_edits[device.name], devices[device.uuid] = edits, device.name
+    cdi_ids = {
+        device: _cdi_id(driver_version, uuid, device, device_edits[device])
         for uuid, device in devices.items()
     }
-    cdi_ids = {
-        device: f"{names.GPU_CDI_DEVICE_KIND}={device}-{digest}"
-        for device, digest in hashes.items()
-    }
-    generation = _NOT_IN_FILE_NAMES.sub("-", driver_version)
     spec = NodeSpec(
-        generation=SpecGeneration(generation, cdi_ids),
+        generation=SpecGeneration(_NOT_IN_FILE_NAMES.sub("-", driver_version), cdi_ids),
         options=options,
         common_edits=common,
         sockets=generator.ipc_edits(options, host),
@@ -234,12 +222,16 @@ def build_node_spec(
     return spec, faults
 
 
-def _hash(version: str, uuid: DeviceUUID, edits: ContainerEdits) -> str:
-    """What tells a device from others of its name: it is the same in every boot of this driver."""
+def _cdi_id(version: str, uuid: DeviceUUID, device: DeviceName, edits: ContainerEdits) -> str:
+    """The CDI name of a device, whose hash tells it from others of its name.
+
+    It is the same in every boot of this driver.
+    """
     nodes = tuple(replace(node, major=0) for node in edits.device_nodes)
     content = codec.digest(replace(edits, device_nodes=nodes))
     whole = "\n".join((version, uuid, content))
-    return hashlib.sha256(whole.encode()).hexdigest()[:_HASH_DIGITS]
+    digest = hashlib.sha256(whole.encode()).hexdigest()[:_HASH_DIGITS]
+    return f"{names.GPU_CDI_DEVICE_KIND}={device}-{digest}"
 
 
 def _lacks_files(found: ContainerEdits, previous: ContainerEdits) -> bool:
@@ -270,23 +262,30 @@ def _device_edits(
     device: GpuOrMig,
     options: Options,
     majors: DriversByMajor,
+    previous: NodeSpec | None,
     host: RootedFiles,
-) -> ContainerEdits:
+) -> ContainerEdits | Fault:
     """What a container gets for this GPU, or for a MIG device of it.
 
-    Raises:
-        DiscoveryError: Its device node is missing, or is another device; or the kernel module does
-            not know the MIG instance.
+    Returns:
+        A fault if its device node is missing, or is another device, or if the kernel module does
+        not know the MIG instance; unless the previous spec has the device.
     """
-    if isinstance(device, Gpu):
-        parent = CdiGpu(gpu.uuid, gpu.minor, gpu.pci, has_mig_mode=gpu.is_mig_enabled)
-        edits = generator.gpu_edits(options, parent, host)
-        _check_nodes(gpu, edits, majors)
-        return edits
-    instances = Instances(
-        device.uuid, device.gpu_instance, device.compute_instance, device.has_graphics
-    )
-    return mig_edits(gpu, instances, options, majors, host)
+    try:
+        if isinstance(device, Gpu):
+            parent = CdiGpu(gpu.uuid, gpu.minor, gpu.pci, has_mig_mode=gpu.is_mig_enabled)
+            edits = generator.gpu_edits(options, parent, host)
+            _check_nodes(gpu, edits, majors)
+            return edits
+        instances = Instances(
+            device.uuid, device.gpu_instance, device.compute_instance, device.has_graphics
+        )
+        return mig_edits(gpu, instances, options, majors, host)
+    except DiscoveryError as error:
+        if previous is not None and previous.devices.get(device.uuid) == device.name:
+            return previous.device_edits[device.name]
+        text = installation.with_remedy(error)
+        return Fault(device.name, text, Reason.DEVICE_NODE_MISSING)
 
 
 def mig_edits(

@@ -4,7 +4,8 @@
 These calls block: they run on the thread for files.
 """
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -35,6 +36,10 @@ files and device nodes are checked every time."""
 
 _MAX_REBUILD_S: Final = 3600.0
 
+_KEEP_REPLACED_S: Final = 600.0
+"""How long the previous generation is kept for a claim that is just being prepared from it. The
+kubelet's deadline is 45 s."""
+
 
 class SpecState(NamedTuple):
     """The current spec.
@@ -47,8 +52,9 @@ class SpecState(NamedTuple):
         write_fault: Why a newer spec could not be written; this one is still used.
         nodes: The device nodes when it was generated.
         driver: The driver's library.
-        built_at: When it was generated, in monotonic seconds.
+        built_at: When it was generated, in monotonic seconds; minus infinity makes it due.
         rebuild_after_s: For how long it is not generated again.
+        replaced_at: When each generation was replaced; infinity for this one.
     """
 
     gpus: tuple[Gpu, ...]
@@ -60,6 +66,11 @@ class SpecState(NamedTuple):
     driver: LibraryID
     built_at: float
     rebuild_after_s: float
+    replaced_at: Mapping[str, float]
+
+    def recent_generations(self, now: float) -> Collection[str]:
+        """Generations that a claim may just be prepared from, although no record names them yet."""
+        return [name for name, at in self.replaced_at.items() if now - at < _KEEP_REPLACED_S]
 
     def is_current(
         self, gpus: tuple[Gpu, ...], nodes: DeviceNodes, sockets: ContainerEdits, now: float
@@ -93,11 +104,7 @@ class SpecUpdater:
         self._clock = clock
 
     def update(
-        self,
-        gpus: tuple[Gpu, ...],
-        driver: LibraryID,
-        previous: SpecState | None,
-        must_rebuild: bool,
+        self, gpus: tuple[Gpu, ...], driver: LibraryID, previous: SpecState | None
     ) -> SpecState:
         """Generate and write the spec of these GPUs, if the previous one is not current any more.
 
@@ -110,7 +117,7 @@ class SpecUpdater:
         """
         options, now = self._options(), self._clock.monotonic()
         nodes = installation.device_nodes(Path(options.dev_root, "dev"))
-        if previous is not None and not must_rebuild:
+        if previous is not None:
             previous = previous._replace(missing_paths=_missing_paths(previous.spec))
             is_current = previous.is_current(gpus, nodes, generator.ipc_edits(options), now)
             # A claim may have written it without the socket of a service that runs again.
@@ -150,7 +157,14 @@ class SpecUpdater:
             driver=driver,
             built_at=now,
             rebuild_after_s=rebuild_after_s,
+            replaced_at=replaced(previous.replaced_at if previous else {}, spec, now),
         )
+
+
+def replaced(former: Mapping[str, float], spec: NodeSpec, now: float) -> Mapping[str, float]:
+    """When each generation was replaced, after this spec has been written."""
+    earlier = {name: min(at, now) for name, at in former.items()}
+    return {**earlier, spec.generation.name: math.inf}
 
 
 def _missing_paths(spec: NodeSpec) -> dict[DeviceName, list[str]]:

@@ -11,6 +11,7 @@ from nvdra_gpu_plugin.cdi.node_spec import NodeSpec
 from nvdra_gpu_plugin.cdi.spec_updater import SpecState
 from nvdra_gpu_plugin.devices.inventory import Device, Fault, Gpu, Inventory
 from nvdra_gpu_plugin.hardware.gpu_probe import GpuProbe
+from nvdra_gpu_plugin.hardware.probe_state import Status
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,19 +63,16 @@ def derive(probes: Sequence[GpuProbe], spec_state: SpecState) -> DeviceState:
     for gpu in inventory.gpus:
         faults += _missing_path_faults(gpu, spec_state.missing_paths)
     in_spec = {gpu.pci for gpu in spec_state.gpus}
-    awaited = [each for each in probes if _is_awaited(each, in_spec)]
+    awaited = [probe.state.name for probe in probes if _is_awaited(probe, in_spec)]
     return DeviceState(
-        Snapshot(inventory, spec),
-        spec_state.write_fault,
-        tuple(faults),
-        tuple(probe.name for probe in awaited),
+        Snapshot(inventory, spec), spec_state.write_fault, tuple(faults), tuple(awaited)
     )
 
 
 def _is_awaited(probe: GpuProbe, in_spec: Collection[PciAddress]) -> bool:
     """Whether the GPU will be in the snapshot: it may be starting, or is newer than the spec."""
     if probe.gpu is None:
-        return probe.is_awaited
+        return probe.status is Status.AWAITED
     return probe.fault is None and probe.gpu.pci not in in_spec
 
 

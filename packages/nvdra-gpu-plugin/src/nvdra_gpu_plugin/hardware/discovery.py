@@ -7,17 +7,18 @@ the others.
 
 import os
 import re
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from nvdra_api.ids import PciAddress
+from nvdra_api.ids import GpuUUID, PciAddress
 from nvdra_runtime.node import nvml_mig
 from nvdra_runtime.node.host import Host
 from nvdra_runtime.node.nvml import DeviceHandle, Nvml
 
 from nvdra_gpu_plugin.devices.gpu_numbers import MINORS_ONLY, GpuNumbers
-from nvdra_gpu_plugin.devices.inventory import Gpu
+from nvdra_gpu_plugin.devices.inventory import Gpu, MadePlaces
 from nvdra_gpu_plugin.driver import installation
 from nvdra_gpu_plugin.driver.nvml_sessions import DriverVersions
 from nvdra_gpu_plugin.hardware import mig_discovery
@@ -51,6 +52,10 @@ _DISPLAY_GPUS = frozenset({"DGX Display", "NVIDIA DGX Display"})
 _PCI_ADDRESS = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]")
 
 
+MadeForClaims = Callable[[GpuUUID], MadePlaces]
+"""Where on a GPU MIG devices are made for claims. Called on the GPU's thread."""
+
+
 class DiscoveredGpu(NamedTuple):
     """A GPU and the handles of the session.
 
@@ -68,54 +73,72 @@ class DiscoveredGpu(NamedTuple):
     partitions_problem: str = ""
 
 
-def discover_gpu(
-    nvml: Nvml,
-    index: int,
-    host: Host,
-    versions: DriverVersions,
-    numbers: GpuNumbers = MINORS_ONLY,
-    finds_partitions: bool = False,
-    known: Gpu | None = None,
-    handle: DeviceHandle | None = None,
-) -> DiscoveredGpu | None:
-    """Describe one GPU of the node. Returns None for one that only drives a screen.
+@dataclass(frozen=True)
+class Discovery:
+    """Reads what the GPUs of one node are.
 
-    Args:
-        nvml: An open session.
-        index: NVML's index of the GPU: its position in the order of PCI addresses.
-        host: Where sysfs is.
-        versions: The driver's versions.
+    Attributes:
+        host: Where procfs and sysfs are.
         numbers: The numbers in the names of GPUs.
+        made_on: Where on a GPU MIG devices are made for claims.
         finds_partitions: Whether MIG devices can be made for claims (`DynamicMIG`).
-        known: What was at the index before, so that what cannot change is not asked again.
-        handle: The GPU's handle in this session, if it is known: a GPU that leaves the bus may
-            change the index of others.
-
-    Raises:
-        NvmlError: A call failed.
-        ValueError: NVML returned an invalid value.
     """
-    if handle is None:
-        handle = nvml.handle_by_index(index)
-    if nvml.name(handle) in _DISPLAY_GPUS:
-        return None
-    gpu = _describe(nvml, handle, host, versions)
-    number = numbers.number(gpu.uuid, gpu.minor)
-    if number != gpu.minor:
-        gpu = replace(gpu, other_number=number)
-    problem = ""
-    if finds_partitions:
-        partitions, problem = mig_discovery.describe_partitions(nvml, gpu, handle, known)
-        if partitions and (capabilities_problem := installation.capabilities_problem(host)):
-            partitions, problem = (), capabilities_problem
-        gpu = replace(gpu, partitions=partitions)
-    if not gpu.is_mig_enabled:
-        return DiscoveredGpu(gpu, handle, {}, partitions_problem=problem)
-    instances = mig_discovery.list_instances(nvml, gpu, handle)
-    listed = nvml_mig.list_devices(nvml, handle)
-    described = mig_discovery.describe_devices(nvml, gpu, handle, listed)
-    found = mig_discovery.with_instances(gpu, described, instances)
-    return DiscoveredGpu(found, handle, listed, instances, problem)
+
+    host: Host
+    numbers: GpuNumbers = MINORS_ONLY
+    made_on: MadeForClaims = lambda _: frozenset()
+    finds_partitions: bool = False
+
+    def describe(
+        self,
+        nvml: Nvml,
+        index: int,
+        versions: DriverVersions,
+        known: Gpu | None = None,
+        handle: DeviceHandle | None = None,
+    ) -> DiscoveredGpu | None:
+        """Describe one GPU of the node. Returns None for one that only drives a screen.
+
+        Args:
+            nvml: An open session.
+            index: NVML's index of the GPU: its position in the order of PCI addresses.
+            versions: The driver's versions.
+            known: What was at the index before, so that what cannot change is not asked again.
+            handle: The GPU's handle in this session, if it is known: a GPU that leaves the bus may
+                change the index of others.
+
+        Raises:
+            NvmlError: A call failed.
+            ValueError: NVML returned an invalid value.
+        """
+        if handle is None:
+            handle = nvml.handle_by_index(index)
+        if nvml.name(handle) in _DISPLAY_GPUS:
+            return None
+        gpu = _describe(nvml, handle, self.host, versions)
+        number = self.numbers.number(gpu.uuid, gpu.minor)
+        if number != gpu.minor:
+            gpu = replace(gpu, other_number=number)
+        problem = ""
+        if self.finds_partitions:
+            partitions, problem = mig_discovery.describe_partitions(nvml, gpu, handle, known)
+            if partitions and (missing := installation.capabilities_problem(self.host)):
+                partitions, problem = (), missing
+            gpu = replace(gpu, partitions=partitions)
+        if not gpu.is_mig_enabled:
+            return DiscoveredGpu(gpu, handle, {}, partitions_problem=problem)
+        instances = mig_discovery.list_instances(nvml, gpu, handle)
+        listed = nvml_mig.list_devices(nvml, handle)
+        described = mig_discovery.describe_devices(nvml, gpu, handle, listed)
+        found = mig_discovery.with_instances(gpu, described, instances)
+        return DiscoveredGpu(found, handle, listed, instances, problem)
+
+    def expected_number(self, pci: PciAddress) -> int | None:
+        """The number in a GPU's name before it is described; None if files do not say it."""
+        facts = installation.gpu_facts(self.host, pci)
+        if facts.minor is None or facts.uuid is None:
+            return facts.minor
+        return self.numbers.number(facts.uuid, facts.minor)
 
 
 def _describe(nvml: Nvml, handle: DeviceHandle, host: Host, versions: DriverVersions) -> Gpu:

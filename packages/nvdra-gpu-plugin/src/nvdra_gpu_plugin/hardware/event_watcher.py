@@ -10,7 +10,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from nvdra_api.ids import GpuUUID
 from nvdra_runtime.node.nvml import DeviceHandle, Nvml, NvmlError, ReturnCode
@@ -21,7 +21,8 @@ from nvdra_runtime.process.worker import Worker, WorkerGroup
 from nvdra_runtime.telemetry import logs
 
 from nvdra_gpu_plugin.driver.nvml_sessions import NvmlSession
-from nvdra_gpu_plugin.hardware.gpu_probe import UNRESPONSIVE_S, GpuProbe
+from nvdra_gpu_plugin.hardware.gpu_probe import GpuProbe
+from nvdra_gpu_plugin.hardware.probe_state import UNRESPONSIVE_S, Status
 
 LOG = logs.logger(__name__)
 
@@ -82,8 +83,7 @@ class EventWatcher:
     async def run(self, session: NvmlSession, probes: Sequence[GpuProbe]) -> None:
         """Report the events of a session's GPUs. Run until cancelled; then call `close`."""
         if session is not self._session:
-            if self._worker is None or self._worker.is_busy:
-                self._worker = self._threads.start_worker("nvml-events")
+            self._worker = self._threads.idle_worker("nvml-events")
             self._session, self._sets = session, []
         assert self._worker is not None
         self._current = None
@@ -147,9 +147,9 @@ class EventWatcher:
             NvmlError: A set cannot be created or freed.
         """
         working = {
-            probe.handle.uuid: (probe, probe.handle)
+            handle.uuid: (probe, handle)
             for probe in probes
-            if probe.works and probe.handle is not None
+            if probe.status is Status.WORKING and (handle := probe.state.handle) is not None
         }
         self._failed |= self._registered - working.keys()
         if self._current is None or self._failed & working.keys():
@@ -163,12 +163,12 @@ class EventWatcher:
                 uuid: group.create_task(_register(*each, events)) for uuid, each in new.items()
             }
         results = {uuid: task.result() for uuid, task in tasks.items()}
-        self._registered |= {uuid for uuid, each in results.items() if each.is_registered}
+        self._registered |= {uuid for uuid, problem in results.items() if problem == ""}
         if len(self._sets) > 1:
             await worker.run(_free, self._sets, 1)
         # What was found of GPUs that have not answered in this session stays until they do.
         known = {uuid: text for uuid, text in self._unmonitored.items() if uuid not in working}
-        problems = {uuid: each.problem for uuid, each in results.items() if each.problem}
+        problems = {uuid: problem for uuid, problem in results.items() if problem}
         self._set_unmonitored({**known, **problems})
         return events if self._registered else None
 
@@ -186,28 +186,23 @@ def _wake_changed(probes: Sequence[GpuProbe], events: Sequence[Event]) -> None:
             probe.wake()
 
 
-class _Registration(NamedTuple):
-    """Whether a GPU reports XIDs. If it does not and there is no problem, it is lost."""
+async def _register(probe: GpuProbe, handle: DeviceHandle, events: EventSet) -> str | None:
+    """Register a GPU, on its own thread.
 
-    is_registered: bool
-    problem: str = ""
-
-
-async def _register(probe: GpuProbe, handle: DeviceHandle, events: EventSet) -> _Registration:
-    """Register a GPU, on its own thread."""
+    Returns:
+        Why it does not report XIDs; empty if it does, and None if it is lost.
+    """
     deadline = asyncio.get_running_loop().time() + UNRESPONSIVE_S
     try:
         types = await probe.ask(events.register, handle, _WANTED, deadline=deadline)
     except TimeoutError:
-        return _Registration(is_registered=False, problem="it does not answer")
+        return "it does not answer"
     except NvmlError as error:
         if error.code == ReturnCode.GPU_IS_LOST:
             probe.wake()
-            return _Registration(is_registered=False)
-        return _Registration(is_registered=False, problem=str(error))
-    if EventType.XID in types:
-        return _Registration(is_registered=True)
-    return _Registration(is_registered=False, problem="it does not report XIDs")
+            return None
+        return str(error)
+    return "" if EventType.XID in types else "it does not report XIDs"
 
 
 def _do_nothing() -> None:

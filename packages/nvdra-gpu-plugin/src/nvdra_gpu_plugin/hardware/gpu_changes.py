@@ -19,6 +19,7 @@ from nvdra_runtime.node.nvml import DeviceHandle, Nvml, NvmlError
 from nvdra_gpu_plugin.hardware import nvml_failures
 from nvdra_gpu_plugin.hardware.device_monitor import DeviceMonitor
 from nvdra_gpu_plugin.hardware.gpu_probe import GpuProbe
+from nvdra_gpu_plugin.hardware.probe_state import Status
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -38,13 +39,15 @@ class GpuChanges:
 
         That is so if the driver works, all GPUs have described themselves, and it is none of them.
         """
-        if self._monitor.state.snapshot is None or not self._monitor.is_usable.is_set():
+        if self._monitor.state.snapshot is None or not self._monitor.session.is_usable.is_set():
             return False
-        probes = self._monitor.probes
+        states = [probe.state for probe in self._monitor.session.probes]
         return all(
-            each.has_answered and (each.gpu is None or each.gpu.uuid != change.place)
-            for each in probes
-        ) and not any(each.is_compute and each.gpu is None for each in probes)
+            state.answered_at is not None
+            and (state.gpu is None or state.gpu.uuid != change.place)
+            and (state.gpu is not None or not state.is_compute)
+            for state in states
+        )
 
     async def run(
         self,
@@ -82,10 +85,10 @@ class GpuChanges:
         raise result
 
     async def _find_probe(self, gpu: GpuUUID, device: str) -> GpuProbe:
-        if not self._monitor.is_usable.is_set():
+        if not self._monitor.session.is_usable.is_set():
             try:
                 async with asyncio.timeout(_SESSION_TIMEOUT_S):
-                    await self._monitor.is_usable.wait()
+                    await self._monitor.session.is_usable.wait()
             except TimeoutError as error:
                 raise RetryableError(
                     Reason.DRIVER_MISMATCH,
@@ -93,13 +96,10 @@ class GpuChanges:
                     "this continues by itself",
                     device=device,
                 ) from error
-        for probe in self._monitor.probes:
-            if probe.gpu is None or probe.gpu.uuid != gpu:
-                continue
-            if probe.is_overdue or probe.handle is None:
-                raise RetryableError(Reason.DEADLINE_EXCEEDED, probe.silence, device=device)
-            return probe
-        if any(probe.is_awaited for probe in self._monitor.probes):
+        for probe in self._monitor.session.probes:
+            if probe.gpu is not None and probe.gpu.uuid == gpu:
+                return probe
+        if any(probe.status is Status.AWAITED for probe in self._monitor.session.probes):
             text = f"{gpu} of {device} has not described itself yet"
             raise RetryableError(Reason.DEADLINE_EXCEEDED, text, device=device)
         raise PermanentError(

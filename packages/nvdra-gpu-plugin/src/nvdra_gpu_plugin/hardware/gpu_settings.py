@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, TypeVar
 
 from nvdra_api.ids import DeviceName
-from nvdra_runtime.node.nvml import NvmlError
+from nvdra_runtime.node.nvml import DeviceHandle, Nvml, NvmlError
 
 from nvdra_gpu_plugin.hardware.gpu_probe import GpuProbe
+from nvdra_gpu_plugin.hardware.probe_state import Status
 
 _TIMEOUT_S: Final = 1.0
 
@@ -20,7 +21,7 @@ async def volatile(probes: Iterable[GpuProbe]) -> Mapping[DeviceName, Sequence[s
 
     GPUs that do not answer at once are left out.
     """
-    found = await _ask(probes, lambda probe: probe.volatile_settings)
+    found = await _ask(probes, _volatile_settings)
     return {device: settings for device, settings in found.items() if settings}
 
 
@@ -29,21 +30,42 @@ async def persistent(probes: Iterable[GpuProbe]) -> Sequence[DeviceName]:
 
     GPUs that do not answer at once are left out.
     """
-    found = await _ask(probes, lambda probe: probe.is_persistent)
+    found = await _ask(probes, lambda nvml, handle: nvml.is_persistent(handle))
     return [device for device, is_persistent in found.items() if is_persistent]
 
 
 async def _ask(
-    probes: Iterable[GpuProbe], question: Callable[[GpuProbe], Callable[[], _T]]
+    probes: Iterable[GpuProbe], question: Callable[[Nvml, DeviceHandle], _T]
 ) -> Mapping[DeviceName, _T]:
     """The answers of the GPUs that work, each of which is asked on its own thread."""
     deadline = asyncio.get_running_loop().time() + _TIMEOUT_S
     found: dict[DeviceName, _T] = {}
     for probe in probes:
-        if probe.name is None or not probe.works:
+        name = probe.state.name
+        if name is None or probe.status is not Status.WORKING:
             continue
         try:
-            found[probe.name] = await probe.ask(question(probe), deadline=deadline)
+            found[name] = await probe.ask(probe.read, "settings", question, deadline=deadline)
         except (TimeoutError, NvmlError):
             continue
+    return found
+
+
+def _volatile_settings(nvml: Nvml, handle: DeviceHandle) -> Sequence[str]:
+    """Settings that the GPU loses when its last client leaves.
+
+    Without persistence mode the driver stops the GPU then, and the next client finds it as it is
+    after a boot.
+
+    Raises:
+        NvmlError: The GPU does not answer.
+    """
+    if nvml.is_persistent(handle) is not False:
+        return ()
+    found = []
+    if mode := nvml.compute_mode(handle):
+        found.append(f"compute mode {mode}")
+    limits = nvml.power_limits_mw(handle)
+    if limits is not None and limits.current != limits.default:
+        found.append(f"power limit {limits.current / 1000:g} W")
     return found

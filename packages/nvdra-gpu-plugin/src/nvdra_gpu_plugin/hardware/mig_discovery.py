@@ -54,6 +54,11 @@ class InMigModeError(DeviceChangedError):
     """A GPU that is to be handed out whole is in MIG mode."""
 
 
+def place(existing: MigDevice | GpuInstance) -> tuple[int, int]:
+    """Where something is that exists on a GPU, as in `MadePlaces`."""
+    return existing.profile.id, existing.placement.start
+
+
 def without_made(gpu: Gpu, made: MadePlaces) -> Gpu:
     """The GPU as an administrator has left it, without the MIG devices that claims have had made.
 
@@ -61,8 +66,8 @@ def without_made(gpu: Gpu, made: MadePlaces) -> Gpu:
     is switched as claims need it does not count either, so that the GPU is the same value before,
     during and after such a claim.
     """
-    left = tuple(mig for mig in gpu.mig_devices if _place(mig) not in made)
-    bare = tuple(each for each in gpu.bare_instances if _place(each) not in made)
+    left = tuple(mig for mig in gpu.mig_devices if place(mig) not in made)
+    bare = tuple(each for each in gpu.bare_instances if place(each) not in made)
     is_divided = gpu.is_mig_enabled and not (gpu.can_switch_mode and not (left or bare))
     return replace(gpu, mig_devices=left, bare_instances=bare, is_mig_enabled=is_divided)
 
@@ -178,11 +183,6 @@ def verify_device(nvml: Nvml, gpu: DeviceHandle, device: MigDevice, listed: List
             if each.uuid == device.uuid and attributes == former:
                 return
     raise DeviceChangedError("does not exist any more: it was destroyed")
-
-
-def _place(existing: MigDevice | GpuInstance) -> tuple[int, int]:
-    """As in `MadePlaces`."""
-    return existing.profile.id, existing.placement.start
 
 
 def _ask_partitions(nvml: Nvml, gpu: Gpu, handle: DeviceHandle) -> tuple[MigPartition, ...]:

@@ -12,6 +12,7 @@ from nvdra_gpu_plugin.devices.steps import MakeMigDevice
 from nvdra_gpu_plugin.hardware.device_monitor import DeviceMonitor
 from nvdra_gpu_plugin.hardware.device_state import DeviceState, Snapshot
 from nvdra_gpu_plugin.hardware.gpu_probe import GpuProbe
+from nvdra_gpu_plugin.hardware.probe_state import Status
 
 
 class NodeGpus:
@@ -57,9 +58,9 @@ class NodeGpus:
     def partitions_problem(self) -> str:
         """Why no MIG devices can be made on some GPUs now; empty if there is no problem."""
         gpus: dict[str, list[str]] = {}
-        for probe in self._monitor.probes:
-            if probe.partitions_problem:
-                gpus.setdefault(probe.partitions_problem, []).append(str(probe.name))
+        for probe in self._monitor.session.probes:
+            if problem := probe.state.partitions_problem:
+                gpus.setdefault(problem, []).append(str(probe.state.name))
         return "; ".join(
             f"no MIG devices can be made on {', '.join(names)} now, and none are offered: {problem}"
             for problem, names in gpus.items()
@@ -85,7 +86,7 @@ class NodeGpus:
     @property
     def count(self) -> int:
         """How many GPUs that can compute NVML reports."""
-        return sum(probe.is_compute for probe in self._monitor.probes)
+        return sum(probe.state.is_compute for probe in self._monitor.session.probes)
 
     @property
     def recent_generations(self) -> Collection[str]:
@@ -101,8 +102,8 @@ class NodeGpus:
             return False
         place, uuid = (step.profile_id, step.start), step.made.uuid
         return any(
-            probe.has_lost(place, uuid)
-            for probe in self._monitor.probes
+            probe.state.has_lost(place, uuid)
+            for probe in self._monitor.session.probes
             if probe.gpu is not None and probe.gpu.uuid == step.gpu
         )
 
@@ -152,8 +153,8 @@ class NodeGpus:
         while (snapshot := self.snapshot) is not None:
             if all(uuid in snapshot.inventory.by_uuid for uuid in uuids):
                 return
-            probes = (probe for probe in self._monitor.probes if probe.is_compute)
-            silent = next((each for each in probes if not each.has_answered), None)
+            probes = (probe for probe in self._monitor.session.probes if probe.state.is_compute)
+            silent = next((probe for probe in probes if probe.state.answered_at is None), None)
             if silent is None:
                 return
             await self._wait_described(silent, deadline)
@@ -164,7 +165,7 @@ class NodeGpus:
         Raises:
             RetryableError: `DeadlineExceeded`: this GPU hangs.
         """
-        if probe.is_overdue:
+        if probe.status is Status.OVERDUE:
             raise RetryableError(Reason.DEADLINE_EXCEEDED, probe.silence)
         try:
             async with asyncio.timeout_at(deadline):
@@ -183,12 +184,13 @@ class NodeGpus:
         gpus = {device_names.parent_name(DeviceName(name)) for name in names}
         unknown = gpus - self.snapshot.inventory.by_name.keys()
         faults = {fault.device: fault for fault in self.state.faults}
-        for probe in self._monitor.probes:
-            if not unknown or not probe.is_compute:
+        for probe in self._monitor.session.probes:
+            name, has_answered = probe.state.name, probe.state.answered_at is not None
+            if not unknown or not probe.state.is_compute:
                 continue
-            if probe.name in unknown and probe.has_answered and probe.name in faults:
-                fault = faults[probe.name]
+            if name in unknown and has_answered and name in faults:
+                fault = faults[name]
                 raise PermanentError(fault.reason, fault.text, device=fault.device)
-            if probe.name in unknown or (probe.name is None and not probe.has_answered):
+            if name in unknown or (name is None and not has_answered):
                 return probe
         return None

@@ -20,7 +20,7 @@ from nvdra_runtime.telemetry import logs
 
 from nvdra_gpu_plugin.driver import installation
 from nvdra_gpu_plugin.driver.nvml_sessions import DriverUnavailable, NvmlSession, NvmlSessions
-from nvdra_gpu_plugin.hardware.gpu_probe import UNRESPONSIVE_S
+from nvdra_gpu_plugin.hardware.probe_state import UNRESPONSIVE_S
 
 LOG = logs.logger(__name__)
 
@@ -49,7 +49,7 @@ class StandbySession:
             is_released: While it returns True, no session is held, and the instance is ready.
             opens_gpus: Whether to keep the GPUs initialised.
         """
-        self.checks: Mapping[str, Check] = {"driver": self._problem_or_remark}
+        self.checks: Mapping[str, Check] = {"driver": lambda: self._problem}
         self._host = host
         self._observe = observe
         self._is_released = is_released
@@ -108,6 +108,3 @@ class StandbySession:
             except (NvmlError, TimeoutError) as error:
                 text = str(error) or "it does not answer"
                 LOG.warning("A GPU is not kept initialised", index=index, error=text)
-
-    def _problem_or_remark(self) -> str | None:
-        return self._problem

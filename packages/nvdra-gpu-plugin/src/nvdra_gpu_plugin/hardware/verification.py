@@ -19,6 +19,7 @@ from nvdra_gpu_plugin.hardware.device_monitor import DeviceMonitor
 from nvdra_gpu_plugin.hardware.device_state import Snapshot
 from nvdra_gpu_plugin.hardware.gpu_probe import GpuProbe
 from nvdra_gpu_plugin.hardware.mig_discovery import DeviceChangedError, InMigModeError
+from nvdra_gpu_plugin.hardware.probe_state import Status
 
 _MAKE_AGAIN: Final = "make the same MIG device again (nvidia-smi mig -cgi)"
 
@@ -76,9 +77,9 @@ class GpuVerifier:
         self, snapshot: Snapshot, device: GpuDeviceRecord, deadline: float
     ) -> None:
         try:
-            if not self._monitor.is_usable.is_set():
+            if not self._monitor.session.is_usable.is_set():
                 async with asyncio.timeout_at(deadline):
-                    await self._monitor.is_usable.wait()
+                    await self._monitor.session.is_usable.wait()
             probe = self._find_probe(snapshot, device)
             context = contextvars.copy_context()  # so that a slow NVML call finds its span
             error = await probe.ask(
@@ -108,12 +109,12 @@ class GpuVerifier:
                 NVML was opened again.
         """
         pci = snapshot.inventory.by_name[device.device].pci
-        for probe in self._monitor.probes:
+        for probe in self._monitor.session.probes:
             if probe.gpu is not None and probe.gpu.pci == pci:
                 return probe
-        awaited = [probe for probe in self._monitor.probes if probe.is_awaited]
-        if awaited:
-            raise RetryableError(Reason.DEADLINE_EXCEEDED, awaited[0].silence, device=device.device)
+        for probe in self._monitor.session.probes:
+            if probe.status is Status.AWAITED:
+                raise RetryableError(Reason.DEADLINE_EXCEEDED, probe.silence, device=device.device)
         raise PermanentError(
             Reason.DEVICE_UNHEALTHY,
             f"{device.device} ({device.uuid}) is no longer on the PCI bus",
@@ -127,18 +128,9 @@ def _problem(snapshot: Snapshot, probe: GpuProbe, device: GpuDeviceRecord) -> Dr
 
     The error is returned, because the claim may have failed meanwhile for another GPU.
     """
-    try:
-        _verify(snapshot, probe, device)
-    except DriverError as error:
-        return error
-    return None
-
-
-def _verify(snapshot: Snapshot, probe: GpuProbe, device: GpuDeviceRecord) -> None:
-    """Verify the GPU, on its own thread."""
     missing = snapshot.spec.missing_paths(device.device)
     if missing:
-        raise PermanentError(
+        return PermanentError(
             Reason.DEVICE_NODE_MISSING,
             f"{device.device} ({device.uuid}) needs {', '.join(missing)}, which is not on the "
             "node, or is another device now",
@@ -151,13 +143,14 @@ def _verify(snapshot: Snapshot, probe: GpuProbe, device: GpuDeviceRecord) -> Non
         gpu = snapshot.inventory.by_name[device.device]
         if isinstance(gpu, Gpu) and gpu.can_switch_mode:
             if device.is_admin:
-                return  # it works, and who monitors it must not change its mode
-            raise MigModeOnError(gpu) from error
-        raise _changed(device, error) from error
+                return None  # it works, and who monitors it must not change its mode
+            return MigModeOnError(gpu)
+        return _changed(device, error)
     except DeviceChangedError as error:
-        raise _changed(device, error) from error
+        return _changed(device, error)
     except (NvmlError, ValueError) as error:
-        raise nvml_failures.explain(device.device, device.uuid, error) from error
+        return nvml_failures.explain(device.device, device.uuid, error)
+    return None
 
 
 def _changed(device: GpuDeviceRecord, error: DeviceChangedError) -> PermanentError:

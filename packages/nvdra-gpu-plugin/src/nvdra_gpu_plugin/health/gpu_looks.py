@@ -5,14 +5,15 @@ import asyncio
 from collections.abc import Mapping
 from typing import Final
 
+from nvdra_runtime.node import nvml_fields
 from nvdra_runtime.node.nvml import FabricInfo, NvmlError
 from nvdra_runtime.node.nvml_fields import Field
 from nvdra_runtime.process import background_tasks
 from nvdra_runtime.telemetry import logs
 
 from nvdra_gpu_plugin.devices.gpu_loss import GpuLoss
-from nvdra_gpu_plugin.hardware.gpu_errors import LOSSES
 from nvdra_gpu_plugin.hardware.gpu_probe import GpuProbe
+from nvdra_gpu_plugin.hardware.probe_state import LOSSES, Status
 from nvdra_gpu_plugin.health.failed_looks import FailedLook
 from nvdra_gpu_plugin.health.gpu_health import (
     ACCESS_TIMEOUT,
@@ -40,7 +41,7 @@ async def look_at(probe: GpuProbe, health: GpuHealth, fabric: str | None) -> Loo
         fabric: What is known of its fabric; None to ask.
     """
     loss = probe.loss
-    if loss is None and health.loss is not None and probe.has_errors:
+    if loss is None and health.loss is not None and probe.status is Status.FAILING:
         loss = GpuLoss(health.loss.value)
     if loss is not None:
         return Look(loss=loss)
@@ -49,7 +50,10 @@ async def look_at(probe: GpuProbe, health: GpuHealth, fabric: str | None) -> Loo
         try:
             if fabric is None:
                 fabric = await _ask_fabric(probe, deadline)
-            return _look(await probe.ask(probe.field_values, deadline=deadline), fabric)
+            values = await probe.ask(
+                probe.read, "field values", nvml_fields.read, deadline=deadline
+            )
+            return _look(values, fabric)
         except NvmlError as error:
             if error.code not in LOSSES:
                 return FailedLook(str(error))
@@ -80,7 +84,10 @@ async def _ask_fabric(probe: GpuProbe, deadline: float) -> str:
         TimeoutError: It does not answer.
     """
     try:
-        return _fabric(await probe.ask(probe.fabric_info, deadline=deadline))
+        info = await probe.ask(
+            probe.read, "fabric", lambda nvml, gpu: nvml.fabric_info(gpu), deadline=deadline
+        )
+        return _fabric(info)
     except NvmlError as error:
         if error.code in LOSSES:
             raise

@@ -166,7 +166,7 @@ class HealthMonitor:
             if self._was_released and not is_released:
                 self._forget_causes()
             self._was_released = is_released
-            if not is_released and monitor.is_usable.is_set():
+            if not is_released and monitor.session.is_usable.is_set():
                 await self._look(monitor.probes)
             else:
                 self._failed_looks.note({}, self._clock.monotonic())
@@ -204,7 +204,7 @@ class HealthMonitor:
                     gpu_looks.look_at(probe, self.gpus.get(uuid, WELL), known.get(uuid))
                 )
                 for probe in probes
-                if probe.gpu is not None and probe.has_answered
+                if probe.gpu is not None and probe.state.answered_at is not None
                 for uuid in (probe.gpu.uuid,)
             }
         results = {uuid: task.result() for uuid, task in tasks.items()}

@@ -14,6 +14,7 @@ from nvdra_api.errors import DriverError, Reason, RetryableError
 from nvdra_api.ids import ClaimUID
 from nvdra_cdi import files
 from nvdra_gpu_plugin.claims.claimed_gpus import gpus_of
+from nvdra_gpu_plugin.hardware.probe_state import ProbeState
 from nvdra_runtime.node.nvml import ReturnCode
 from nvdra_runtime.process import background_tasks
 from nvdra_testing import polling
@@ -582,7 +583,7 @@ async def test_while_nvml_is_released_nothing_is_made_or_destroyed(node: Divisib
 async def test_a_claim_whose_gpu_is_gone_is_unprepared(node: DivisibleNode) -> None:
     async with node.opened() as plugin:
         await plugin.prepare(OTHER)
-        plugin.monitor.probes = plugin.monitor.probes[:1]
+        plugin.monitor.session.probes = plugin.monitor.probes[:1]
         await plugin.unprepare()
         assert dict(plugin.prepared) == {}
         assert node.specs == []
@@ -591,8 +592,7 @@ async def test_a_claim_whose_gpu_is_gone_is_unprepared(node: DivisibleNode) -> N
 async def test_a_gpu_that_is_only_silent_is_not_taken_for_gone(node: DivisibleNode) -> None:
     async with node.opened() as plugin:
         await plugin.prepare(OTHER)
-        plugin.monitor.probes[1].answered_at = None
-        plugin.monitor.probes[1].gpu = None
+        plugin.monitor.probes[1].state = ProbeState(1)
         await plugin.unprepare()
         assert plugin.prepared.is_started(UID)
         assert plugin.prepared[UID].is_released
@@ -606,8 +606,7 @@ async def test_a_process_on_one_gpu_keeps_a_claim_whose_other_gpu_is_broken(
         await plugin.prepare(LARGE, OTHER)
         (instance,) = node.gpus[used].instances
         node.pynvml.processes.add((node.gpus[used].uuid, instance))
-        plugin.monitor.probes[broken].answered_at = None
-        plugin.monitor.probes[broken].gpu = None
+        plugin.monitor.probes[broken].state = ProbeState(broken)
         node.pynvml.failures[DESTROY] = [ReturnCode.IN_USE]
         assert await reason_of(plugin.unprepare()) == Reason.DEVICE_IN_USE
         assert not plugin.prepared[UID].is_released

@@ -133,13 +133,13 @@ class Node:
             lacks_socket=lambda: False,
         )
         opened = simulated_nvml.session(self.nvml, *gpus)
-        self.monitor.probes = tuple(
+        self.monitor.session.probes = tuple(
             simulated_nvml.described_probe(opened, at, gpu, self.clock, self._workers[at])
             for at, gpu in enumerate(gpus)
         )
         self.monitor.state = DeviceState(Snapshot(Inventory(gpus), spec))
         self.monitor.discovered.set()
-        self.monitor.is_usable.set()
+        self.monitor.session.is_usable.set()
 
     async def prepare(self, wanted: ResourceClaim) -> Any:
         return await self.preparer.prepare(wanted, soon(), lambda _: None)

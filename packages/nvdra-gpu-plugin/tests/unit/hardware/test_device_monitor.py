@@ -15,6 +15,7 @@ from nvdra_gpu_plugin.driver.nvml_sessions import DriverUnavailable, NvmlSession
 from nvdra_gpu_plugin.hardware import device_state
 from nvdra_gpu_plugin.hardware.device_monitor import DeviceMonitor
 from nvdra_gpu_plugin.hardware.device_state import DeviceState, Snapshot
+from nvdra_gpu_plugin.hardware.nvml_reopen_policy import Action
 from nvdra_runtime.node.host import Host
 from nvdra_runtime.process.worker import WorkerGroup
 from nvdra_testing.hardware import simulated_nvml
@@ -45,7 +46,7 @@ class Setting:
     def open(self, *gpus: Gpu) -> None:
         """Have a session with these GPUs, which share a thread."""
         self.sessions.current = simulated_nvml.session(self.nvml, *gpus)
-        self.monitor.probes = tuple(
+        self.monitor.session.probes = tuple(
             simulated_nvml.described_probe(
                 self.sessions.current, index, gpu, self.clock, self.worker
             )
@@ -55,7 +56,6 @@ class Setting:
     async def see(self, generation: str) -> None:
         """Have the monitor see a node whose spec is of this generation."""
         spec: Any = SimpleNamespace(generation=SpecGeneration(generation, {}))
-        self.monitor._spec_state = SimpleNamespace(spec=spec)  # type: ignore[assignment]
         await self.monitor._set_state(DeviceState(Snapshot(Inventory(), spec)))
 
 
@@ -63,19 +63,6 @@ class Setting:
 async def setting() -> AsyncIterator[Setting]:
     async with WorkerGroup() as threads:
         yield Setting(threads)
-
-
-async def test_a_spec_that_was_replaced_is_kept_for_claims_that_are_being_prepared_from_it(
-    setting: Setting,
-) -> None:
-    await setting.see("first")
-    await setting.see("second")
-    assert set(setting.monitor.recent_generations) == {"first", "second"}
-    setting.clock.seconds += 599
-    await setting.see("third")
-    assert set(setting.monitor.recent_generations) == {"first", "second", "third"}
-    setting.clock.seconds += 1
-    assert set(setting.monitor.recent_generations) == {"second", "third"}
 
 
 async def test_a_state_that_does_not_differ_wakes_nobody(setting: Setting) -> None:
@@ -91,10 +78,10 @@ async def test_nvml_is_not_closed_below_a_call_that_runs(setting: Setting) -> No
     setting.open(h100(0))
     may_return = threading.Event()
     call = setting.worker.submit(may_return.wait, 20)
-    await setting.monitor._close_session()
+    await setting.monitor.session.close()
     assert not setting.nvml.is_closed
     assert setting.sessions.current is None
-    assert not setting.monitor.is_usable.is_set(), "claims wait for the next session"
+    assert not setting.monitor.session.is_usable.is_set(), "claims wait for the next session"
     may_return.set()
     assert await call
 
@@ -104,7 +91,7 @@ async def test_nvml_is_closed_once_calls_that_ran_have_returned(setting: Setting
     may_return = threading.Event()
     setting.worker.submit(may_return.wait, 20)
     asyncio.get_running_loop().call_later(0.05, may_return.set)
-    await setting.monitor._close_session()
+    await setting.monitor.session.close()
     assert setting.nvml.is_closed
 
 
@@ -119,7 +106,7 @@ async def test_a_session_of_use_is_closed_although_a_call_takes_long_before_nvml
     asyncio.get_running_loop().call_later(1.5, may_return.set)
     found = setting.sessions.current.installation._replace(gpus=())
     with pytest.raises(DriverUnavailable):  # there is no library to be opened
-        await setting.monitor._reopen_nvml(found)
+        await setting.monitor.session._open(found, Action.REOPEN)
     assert setting.nvml.is_closed
     assert not setting.sessions.has_abandoned
 
@@ -145,8 +132,10 @@ def test_gpus_of_another_driver_version_are_not_taken_as_known() -> None:
             same, other = h100(0), h100(1, driver_version="570.1")
             setting.open(same, other)
             session = simulated_nvml.session(setting.nvml, same, other)
-            assert setting.monitor._known_gpus(session) == [same]
+            found = setting.monitor.session._create_probes(session)
+            assert [probe.gpu for probe in found] == [same, None]
             newer = simulated_nvml.session(setting.nvml, same, other, version="590.44.01")
-            assert setting.monitor._known_gpus(newer) == []
+            found = setting.monitor.session._create_probes(newer)
+            assert [probe.gpu for probe in found] == [None, None]
 
     asyncio.run(main())

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from nvdra_gpu_plugin.devices.gpu_loss import GpuLoss
-from nvdra_gpu_plugin.hardware.gpu_errors import GpuErrors
+from nvdra_gpu_plugin.hardware.probe_state import GpuErrors, Moment
 from nvdra_runtime.node.nvml import NvmlError, ReturnCode
 
 START = datetime(2026, 8, 7, tzinfo=UTC)
@@ -17,9 +17,10 @@ def answer(code: int) -> NvmlError:
 
 def after(*answers: NvmlError | ValueError | None) -> GpuErrors:
     """Answers, one every ten seconds from second 0 on."""
-    errors = GpuErrors(START)
+    errors = GpuErrors()
     for number, each in enumerate(answers):
-        errors.note(each, START + timedelta(seconds=10 * number), 10.0 * number)
+        at = 10.0 * number
+        errors = errors.after(each, Moment(at, START + timedelta(seconds=at)))
     return errors
 
 

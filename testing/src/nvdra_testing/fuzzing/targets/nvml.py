@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 from nvdra_gpu_plugin.devices.inventory import Gpu
 from nvdra_gpu_plugin.driver.nvml_sessions import DriverVersions
-from nvdra_gpu_plugin.hardware import discovery
+from nvdra_gpu_plugin.hardware.discovery import Discovery
 from nvdra_gpu_plugin.publishing import attributes
 from nvdra_runtime.node.host import Host
 from nvdra_runtime.node.nvml import Nvml, NvmlError
@@ -84,7 +84,7 @@ def nvml_texts(case: bytes) -> None:
     with suppress(NvmlError):  # the session is not opened
         versions = DriverVersions(nvml.driver_version(), "13.0")
     with suppress(NvmlError, ValueError):  # the GPU has a fault
-        found = discovery.discover_gpu(nvml, 0, library.host, versions, finds_partitions=True)
+        found = Discovery(library.host, finds_partitions=True).describe(nvml, 0, versions)
         if found is not None:
             _published(found.gpu)
 
