@@ -3,7 +3,7 @@
 
 import os
 from asyncio import Event
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -62,44 +62,61 @@ class PluginContext:
 
     Attributes:
         program: The running program.
-        driver: The driver's name, for example gpu.nvidia.com.
-        node: The node's name.
+        settings: What all plugins are configured with.
         host: The node's /proc, /sys, /dev and driver root.
         clock: The system's clock.
-        state_dir: The plugin's directory.
-        standby: The phase before this instance became active, and its sockets.
-        pages: Probes, metrics and debug pages.
-        threads: All worker threads of the process.
-        files: The worker thread for files.
+        telemetry: Spans, and the process's metrics.
         api: The client of the API server.
         events: Records Events of pods, claims and the Node.
-        metrics: The process's metrics.
-        telemetry: Spans.
-        checkpoint: The kubelet's checkpoint.
-        record_nvml_call: Adds an NVML call to the metrics, and to the trace of its caller.
+        pages: Probes, metrics and debug pages.
+        state_dir: The plugin's directory.
+        standby: The phase before this instance became active, and its sockets.
+        threads: All worker threads of the process.
+        files: The worker thread for files.
     """
 
     program: Program
-    driver: str
-    node: NodeName
+    settings: PluginSettings
     host: Host
     clock: Clock
-    state_dir: StateDir
-    standby: Standby
-    pages: HttpPages
-    threads: WorkerGroup
-    files: Worker
+    telemetry: Telemetry[PluginMetrics]
     api: Client
     events: EventRecorder
-    metrics: PluginMetrics
-    telemetry: Telemetry[PluginMetrics]
-    checkpoint: KubeletCheckpoint
-    record_nvml_call: CallObserver
+    pages: HttpPages
+    state_dir: StateDir
+    standby: Standby
+    threads: WorkerGroup
+    files: Worker
+
+    @property
+    def driver(self) -> str:
+        """The driver's name, for example gpu.nvidia.com."""
+        return self.settings.driver
+
+    @property
+    def node(self) -> NodeName:
+        """The node's name."""
+        return NodeName(self.settings.node_name)
+
+    @property
+    def metrics(self) -> PluginMetrics:
+        """The process's metrics."""
+        return self.telemetry.metrics
 
     @property
     def store(self) -> RecordStore:
         """The records of prepared claims."""
         return self.state_dir.store
+
+    @property
+    def checkpoint(self) -> KubeletCheckpoint:
+        """The kubelet's checkpoint."""
+        return KubeletCheckpoint(self.settings.kubelet_plugins_directory_path.parent)
+
+    @property
+    def record_nvml_call(self) -> CallObserver:
+        """Adds an NVML call to the metrics, and to the trace of its caller."""
+        return partial(_record_nvml_call, self.telemetry)
 
 
 CreateWarmUp = Callable[[Host, CallObserver], WarmUp]
@@ -124,53 +141,16 @@ async def open_context(
             configuration cannot be read.
         OSError: The directory cannot be used, and waiting would not help.
     """
-    node, clock = NodeName(settings.node_name), SystemClock()
-    instance = Instance(settings.driver, program.version, node, clock.now())
-    metrics = PluginMetrics(driver=settings.driver, node=node)
-    host = Host(
-        proc=settings.proc_root,
-        sys=settings.sys_root,
-        dev=settings.dev_root,
-        driver_root=settings.container_driver_root,
-        node_driver_root=settings.nvidia_driver_root,
-    )
+    clock, host = SystemClock(), _host(settings)
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
-        telemetry = await enter(
-            instrumentation.for_process(
-                program.name, program.version, node, settings.pod_uid, clock=clock, metrics=metrics
-            )
+        telemetry, api, events, pages = await enter(_reached(program, settings, logging, clock))
+        instance = Instance(
+            settings.driver, program.version, NodeName(settings.node_name), clock.now()
         )
-        api = await enter(
-            kube.connect(
-                KubeSettings.from_flags(settings, program.name, program.version),
-                request_observer.count_and_log(metrics),
-            )
-        )
-        events = await enter(EventRecorder(api, program.name, node, clock.now).running())
-        pages = await enter(
-            aclosing(
-                HttpPages(
-                    settings,
-                    metrics.registry,
-                    metrics.connection_dropped,
-                    telemetry.recorder,
-                    logging,
-                    clock,
-                )
-            )
-        )
-        tasks = await enter(BackgroundTasks())
-        observe_nvml = partial(_record_nvml_call, telemetry)
-        health = HealthService() if program.reports_health else None
         show = partial(_show, pages, instance, clock)
-        warm_up = create_warm_up and create_warm_up(host, observe_nvml)
-        standby = Standby(settings, api, show, telemetry, warm_up, tasks, health)
-        stack.callback(standby.end_warm_up)
-        await enter(aclosing(standby.router))
-        await enter(standby.sockets)
-        if health is not None:  # a socket is closed when its calls have ended
-            stack.callback(health.end)
+        warm_up = create_warm_up and create_warm_up(host, partial(_record_nvml_call, telemetry))
+        standby = await enter(_standby(program, settings, api, show, telemetry, warm_up))
         opened = await enter(
             state_dir.lock(
                 settings.plugin_dir,
@@ -188,23 +168,78 @@ async def open_context(
             return
         threads = await enter(WorkerGroup())
         yield PluginContext(
-            program=program,
-            driver=settings.driver,
-            node=node,
-            host=host,
-            clock=clock,
-            state_dir=opened,
-            standby=standby,
-            pages=pages,
-            threads=threads,
-            files=threads.start_worker("files"),
-            api=api,
-            events=events,
-            metrics=metrics,
-            telemetry=telemetry,
-            checkpoint=KubeletCheckpoint(settings.kubelet_plugins_directory_path.parent),
-            record_nvml_call=observe_nvml,
+            program,
+            settings,
+            host,
+            clock,
+            telemetry,
+            api,
+            events,
+            pages,
+            opened,
+            standby,
+            threads,
+            threads.start_worker("files"),
         )
+
+
+@asynccontextmanager
+async def _reached(
+    program: Program, settings: PluginSettings, logging: ConfiguredLogging, clock: Clock
+) -> AsyncIterator[tuple[Telemetry[PluginMetrics], Client, EventRecorder, HttpPages]]:
+    """What the process needs to be seen, and to see the API server."""
+    node = NodeName(settings.node_name)
+    metrics = PluginMetrics(driver=settings.driver, node=node)
+    flags = KubeSettings.from_flags(settings, program.name, program.version)
+    async with (
+        instrumentation.for_process(
+            program.name, program.version, node, settings.pod_uid, clock=clock, metrics=metrics
+        ) as telemetry,
+        kube.connect(flags, request_observer.count_and_log(metrics)) as api,
+        EventRecorder(api, program.name, node, clock.now).running() as events,
+        aclosing(
+            HttpPages(
+                settings,
+                metrics.registry,
+                metrics.connection_dropped,
+                telemetry.recorder,
+                logging,
+                clock,
+            )
+        ) as pages,
+    ):
+        yield telemetry, api, events, pages
+
+
+@asynccontextmanager
+async def _standby(
+    program: Program,
+    settings: PluginSettings,
+    api: Client,
+    show: Callable[[Mapping[str, Check], Callable[[], str]], Awaitable[None]],
+    telemetry: Telemetry[PluginMetrics],
+    warm_up: WarmUp | None,
+) -> AsyncIterator[Standby]:
+    """The sockets of the kubelet, from the standby on; closed when their calls have ended."""
+    async with BackgroundTasks() as tasks, AsyncExitStack() as stack:
+        health = HealthService() if program.reports_health else None
+        standby = Standby(settings, api, show, telemetry, warm_up, tasks, health)
+        stack.callback(standby.end_warm_up)
+        await stack.enter_async_context(aclosing(standby.router))
+        await stack.enter_async_context(standby.sockets)
+        if health is not None:
+            stack.callback(health.end)
+        yield standby
+
+
+def _host(settings: PluginSettings) -> Host:
+    return Host(
+        proc=settings.proc_root,
+        sys=settings.sys_root,
+        dev=settings.dev_root,
+        driver_root=settings.container_driver_root,
+        node_driver_root=settings.nvidia_driver_root,
+    )
 
 
 def _holder(settings: PluginSettings) -> Mapping[str, str]:

@@ -88,61 +88,19 @@ async def serve(
 
     Prepared claims stay prepared, and pods keep running.
     """
-    prepared_claims, wait_queue = driver.prepared_claims, driver.wait_queue
+    prepared_claims, standby = driver.prepared_claims, context.standby
     failures = FailureRecorder(context.node, context.events, context.telemetry, context.clock)
-    lock_keeper = FileRestorer(
-        context.files, (context.state_dir.lock.reacquire_if_replaced,), (OSError,)
-    )
-    file_restorer = FileRestorer(
-        context.files,
-        (
-            partial(cdi_hook.restore, settings.nvidia_cdi_hook_path, settings.plugin_dir),
-            driver.restore_files,
-        ),
-        driver.restore_errors,
-    )
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
-        claim_service = ClaimService(
-            context.node,
-            driver.claim_reader,
-            driver.preparer,
-            prepared_claims,
-            driver.recovery,
-            wait_queue,
-            await enter(SingleFlight[ClaimUID]()),
-            await enter(
-                root_spans.running(context.node, context.api, context.store, context.telemetry)
-            ),
-            failures,
-            context.telemetry,
-            context.clock,
-        )
-        stale_claims = StaleClaimCleanup(
-            context.driver,
-            context.api,
-            prepared_claims,
-            wait_queue,
-            context.checkpoint,
-            claim_service.unprepare_stale,
-        )
-        await enter(
-            background_tasks.running(
-                file_restorer=file_restorer.run,
-                instance_lock=lock_keeper.run,
-                record_recovery=driver.recovery.run,
-                stale_claims=stale_claims.run_periodically,
-                blocking_claims=stale_claims.check_blocking_claims,
-            )
-        )
-        standby = context.standby
-        kubelet = await _serve_kubelet(standby, settings, claim_service, driver.health)
+        service = await enter(_claim_service(context, driver, failures))
+        file_checks = await enter(_files_restored(context, settings, driver))
+        kubelet = await _serve_kubelet(standby, settings, service, driver.health)
         context.metrics.set_active(True)
         checks: Mapping[str, Check] = {
             **driver.readiness_checks,
             "slices": readiness_checks.slices_check(driver.publisher),
             "state": readiness_checks.state_check(context.store, prepared_claims),
-            "files": lambda: lock_keeper.problem or file_restorer.problem or None,
+            "files": file_checks,
             "kubelet": readiness_checks.registration_check(kubelet),
             "tasks": probes.tasks_check(context.telemetry.task_failures),
         }
@@ -172,7 +130,58 @@ async def serve(
                 claims=_describe_claims(prepared_claims),
             )
             context.metrics.set_active(False)
-            await _leave_calls(standby, wait_queue)
+            await _leave_calls(standby, driver.wait_queue)
+
+
+@asynccontextmanager
+async def _claim_service(
+    context: PluginContext, driver: Driver[RecordT], failures: FailureRecorder
+) -> AsyncIterator[ClaimHandler]:
+    """What answers the kubelet, and unprepares claims that it has forgotten."""
+    node, telemetry = context.node, context.telemetry
+    async with (
+        SingleFlight[ClaimUID]() as operations,
+        root_spans.running(node, context.api, context.store, telemetry) as roots,
+    ):
+        service = ClaimService(
+            node,
+            driver.claim_reader,
+            driver.preparer,
+            driver.prepared_claims,
+            driver.recovery,
+            driver.wait_queue,
+            operations,
+            roots,
+            failures,
+            telemetry,
+            context.clock,
+        )
+        stale_claims = StaleClaimCleanup(
+            context.driver,
+            context.api,
+            driver.prepared_claims,
+            driver.wait_queue,
+            context.checkpoint,
+            service.unprepare_stale,
+        )
+        async with background_tasks.running(
+            record_recovery=driver.recovery.run,
+            stale_claims=stale_claims.run_periodically,
+            blocking_claims=stale_claims.check_blocking_claims,
+        ):
+            yield service
+
+
+@asynccontextmanager
+async def _files_restored(
+    context: PluginContext, settings: PluginSettings, driver: Driver[RecordT]
+) -> AsyncIterator[Check]:
+    """Keep the lock, the hook and the driver's files where they belong. Yields their check."""
+    hook = partial(cdi_hook.restore, settings.nvidia_cdi_hook_path, settings.plugin_dir)
+    lock = FileRestorer(context.files, (context.state_dir.lock.reacquire_if_replaced,), (OSError,))
+    files = FileRestorer(context.files, (hook, driver.restore_files), driver.restore_errors)
+    async with background_tasks.running(file_restorer=files.run, instance_lock=lock.run):
+        yield lambda: lock.problem or files.problem or None
 
 
 async def _serve_kubelet(
