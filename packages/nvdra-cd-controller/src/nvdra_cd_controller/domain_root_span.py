@@ -16,11 +16,13 @@ from nvdra_api.v1beta1.compute_domain import ComputeDomainStatus, ConditionType
 from nvdra_runtime.process.clock import Clock
 from nvdra_runtime.telemetry import keys, trace_ids
 from nvdra_runtime.telemetry.instrumentation import Telemetry, domain_attributes
+from nvdra_runtime.telemetry.metrics.process_metrics import ProcessMetrics
 from nvdra_runtime.telemetry.spans import Failure
 
 from nvdra_cd_controller import kept_parts, status
 from nvdra_cd_controller.domain_snapshot import Child, DomainSnapshot
 from nvdra_cd_controller.metrics import DomainMetrics
+from nvdra_cd_controller.object_writer import ObjectWriter
 
 ANNOTATION: Final = kept_parts.ROOT_SPAN_ANNOTATION
 
@@ -31,10 +33,30 @@ LATE_AFTER: Final = timedelta(seconds=60)
 class DomainRootSpan:
     """Writes the root spans of one controller's domains."""
 
-    def __init__(self, telemetry: Telemetry[DomainMetrics], clock: Clock) -> None:
+    def __init__(
+        self,
+        writer: ObjectWriter,
+        telemetry: Telemetry[ProcessMetrics],
+        metrics: DomainMetrics,
+        clock: Clock,
+    ) -> None:
+        self._writer = writer
         self._telemetry = telemetry
+        self._metrics = metrics
         self._clock = clock
         self._written: set[DomainUID] = set()
+
+    async def write_if_due(self, snapshot: DomainSnapshot, after: ComputeDomainStatus) -> None:
+        """Write the root span if it is due, and annotate the child by which it is known.
+
+        Raises:
+            DriverError: The child could not be annotated. The span is not written again.
+        """
+        if self.is_due(snapshot, after):
+            value = self.write(snapshot, after)
+            child = self.annotated_child(snapshot)
+            if child is not None:
+                await self._writer.annotate(child, ANNOTATION, value)
 
     def is_due(self, snapshot: DomainSnapshot, after: ComputeDomainStatus) -> bool:
         """Whether the root span should be written now, given the domain's new status."""
@@ -93,7 +115,7 @@ class DomainRootSpan:
             failure=failure,
         )
         if status.is_formed(after):
-            self._telemetry.metrics.observe_formation((now - _created(domain)).total_seconds())
+            self._metrics.observe_formation((now - _created(domain)).total_seconds())
         return now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
     def forget(self, uid: DomainUID) -> None:

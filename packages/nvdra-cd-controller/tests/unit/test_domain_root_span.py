@@ -12,17 +12,25 @@ from nvdra_api.v1beta1.compute_domain import ComputeDomainStatus
 from nvdra_cd_controller import status
 from nvdra_cd_controller.domain_root_span import ANNOTATION, DomainRootSpan
 from nvdra_cd_controller.domain_snapshot import Child, DomainSnapshot
+from nvdra_cd_controller.informers import DomainInformers
 from nvdra_cd_controller.members import Member
 from nvdra_cd_controller.metrics import DomainMetrics
+from nvdra_cd_controller.object_writer import ObjectWriter
 from nvdra_cd_controller.status import StatusInputs
 from nvdra_runtime.telemetry import keys, trace_ids
 from nvdra_runtime.telemetry.instrumentation import Telemetry
 from nvdra_runtime.telemetry.recent_traces.recorder import TraceRecorder
 from nvdra_runtime.telemetry.spans import Span
+from nvdra_testing import virtual_time
 from nvdra_testing.control_plane import domain_values
 from nvdra_testing.control_plane.domain_values import UID
+from nvdra_testing.faults.recorded_api import RecordedApi
 
 CREATED = datetime(2026, 1, 1, tzinfo=UTC)
+DAEMONSET = {
+    "kind": "DaemonSet",
+    "metadata": {"name": "d", "namespace": "nvdra", "uid": "u", "resourceVersion": "5"},
+}
 
 
 @dataclass
@@ -40,8 +48,13 @@ class Setting:
     def __init__(self) -> None:
         self.clock = Clock()
         self.metrics = DomainMetrics()
-        self.telemetry = Telemetry(self.clock, self.metrics, TraceRecorder())
-        self.root_span = DomainRootSpan(self.telemetry, self.clock)
+        self.telemetry = Telemetry(self.clock, self.metrics.process, TraceRecorder())
+        self.api = RecordedApi(lambda asked: (200, {**DAEMONSET, "spec": asked.body}))
+        informers = DomainInformers(
+            self.api, ["nvdra"], lambda _: None, lambda _: None, is_host_managed=False
+        )
+        writer = ObjectWriter(self.api, informers)
+        self.root_span = DomainRootSpan(writer, self.telemetry, self.metrics, self.clock)
 
     def written(self) -> list[Span]:
         return [span for trace in self.telemetry.recorder.traces() for span in trace.spans]
@@ -126,6 +139,21 @@ def test_it_is_written_only_once_also_by_another_controller() -> None:
     another = Setting()
     assert another.root_span.is_due(view(), after)
     assert not another.root_span.is_due(replace(view(), daemonsets=(daemonset,)), after)
+
+
+def test_the_child_by_which_the_next_controller_knows_it_is_annotated_once() -> None:
+    setting, after = Setting(), status_of(members=1)
+    formed = replace(view(), daemonsets=(Child("DaemonSet", DAEMONSET),))
+
+    async def main() -> None:
+        for _ in range(2):
+            await setting.root_span.write_if_due(formed, status_of())
+            await setting.root_span.write_if_due(formed, after)
+
+    virtual_time.run_with_virtual_time(main)
+    (annotated,) = setting.api.requests
+    assert annotated.body == {"metadata": {"annotations": {ANNOTATION: "2026-01-01T00:00:00Z"}}}
+    assert len(setting.written()) == 1
 
 
 def going(facts: StatusInputs) -> DomainSnapshot:

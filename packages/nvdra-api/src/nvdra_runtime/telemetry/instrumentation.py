@@ -73,6 +73,11 @@ class SpanScope:
         self._span = span
         self._finish = finish
 
+    def discarded_unless_written(self) -> "SpanScope":
+        """The same, for work that is of interest only if it changes something."""
+        self._span.discard_unless_written()
+        return self
+
     def __enter__(self) -> ActiveSpan:
         """Make the span current."""
         self._token = CURRENT_SPAN.set(self._span)
