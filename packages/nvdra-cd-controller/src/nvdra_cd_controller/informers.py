@@ -104,7 +104,6 @@ class IndexedInformer:
             on_change=self._update_index,
             transform=SharedParts(keep),
             backoff=_BACKOFF,
-            in_pages=True,
             metadata_only=metadata_only,
         )
 
