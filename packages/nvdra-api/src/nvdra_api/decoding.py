@@ -162,7 +162,7 @@ class Scheme(Generic[KindT]):
             decoded = _validate(kind, value, strict=strict)
         except ValidationError as error:
             details = error.errors(include_url=False)
-            if wrong := [each for each in details if each["type"] != "extra_forbidden"]:
+            if wrong := [detail for detail in details if detail["type"] != "extra_forbidden"]:
                 problems = [_wrong_type(detail) for detail in wrong[:MAX_REPORTED_FIELDS]]
                 text = "; ".join(problem.text for problem in problems)
                 raise DecodeError(text, problems) from error

@@ -3,7 +3,7 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -194,15 +194,11 @@ async def _hold_lease(
         yield stop
         return
     is_over = asyncio.Event()
-
-    async def set_after(event: asyncio.Event) -> None:
-        await event.wait()
-        is_over.set()
-
     async with (
         leader_election.hold(lease),
         background_tasks.running(
-            end_of_process=partial(set_after, stop), end_of_lease=partial(set_after, lease.lost)
+            end_of_process=partial(_set_after, stop.wait, is_over),
+            end_of_lease=partial(_set_after, lease.lost.wait, is_over),
         ),
     ):
         yield is_over
@@ -211,18 +207,17 @@ async def _hold_lease(
 async def _wait_synced(informers: DomainInformers, is_over: asyncio.Event) -> bool:
     """Wait until the informers have synced. Returns False if the controller must stop first."""
     is_decided = asyncio.Event()
-
-    async def wait_synced() -> None:
-        await informers.wait_synced()
-        is_decided.set()
-
-    async def wait_over() -> None:
-        await is_over.wait()
-        is_decided.set()
-
-    async with background_tasks.running(sync=wait_synced, end_of_sync=wait_over):
+    async with background_tasks.running(
+        sync=partial(_set_after, informers.wait_synced, is_decided),
+        end_of_sync=partial(_set_after, is_over.wait, is_decided),
+    ):
         await is_decided.wait()
     return not is_over.is_set()
+
+
+async def _set_after(wait: Callable[[], Awaitable[object]], event: asyncio.Event) -> None:
+    await wait()
+    event.set()
 
 
 @asynccontextmanager

@@ -52,29 +52,20 @@ class DomainRootSpan:
         Raises:
             DriverError: The child could not be annotated. The span is not written again.
         """
-        if self.is_due(snapshot, after):
+        if self.due_in_s(snapshot, after) == 0.0:
             value = self.write(snapshot, after)
             child = self.annotated_child(snapshot)
             if child is not None:
                 await self._writer.annotate(child, ANNOTATION, value)
 
-    def is_due(self, snapshot: DomainSnapshot, after: ComputeDomainStatus) -> bool:
-        """Whether the root span should be written now, given the domain's new status."""
-        if self.is_written(snapshot) or snapshot.domain is None:
-            return False
-        return (
-            snapshot.is_terminating
-            or status.is_formed(after)
-            or self._clock.now() >= _created(snapshot.domain) + LATE_AFTER
-        )
-
-    def due_in_s(self, snapshot: DomainSnapshot) -> float | None:
-        """Seconds until the root span is due at the latest; None if it is written."""
-        if self.is_written(snapshot) or snapshot.domain is None:
+    def due_in_s(self, snapshot: DomainSnapshot, after: ComputeDomainStatus) -> float | None:
+        """Seconds until the root span is due; 0 if it should be written now, None if it is."""
+        if snapshot.domain is None or self.is_written(snapshot):
             return None
-        return max(
-            0.0, (_created(snapshot.domain) + LATE_AFTER - self._clock.now()).total_seconds()
-        )
+        if snapshot.is_terminating or status.is_formed(after):
+            return 0.0
+        due = _created(snapshot.domain) + LATE_AFTER
+        return max(0.0, (due - self._clock.now()).total_seconds())
 
     def is_written(self, snapshot: DomainSnapshot) -> bool:
         """Whether this or an earlier controller has written the root span."""

@@ -41,12 +41,12 @@ last of them."""
 
 
 _NAMESPACED: Final = {
-    "DaemonSet": (api_paths.daemonsets, kept_parts.of_child),
-    "NetworkPolicy": (api_paths.network_policies, kept_parts.of_child),
-    names.CLIQUE_KIND: (api_paths.cliques, kept_parts.of_clique),
-    "Pod": (api_paths.pods, kept_parts.of_pod),
+    "DaemonSet": kept_parts.of_child,
+    "NetworkPolicy": kept_parts.of_child,
+    names.CLIQUE_KIND: kept_parts.of_clique,
+    "Pod": kept_parts.of_pod,
 }
-"""The kinds that only managed namespaces have: their paths, and what is kept of an object."""
+"""The kinds that are read in managed namespaces only, and what is kept of an object."""
 
 K = TypeVar("K", bound=str)
 G = TypeVar("G", bound=str)
@@ -157,7 +157,7 @@ class DomainInformers:
         self._parsed: dict[DomainUID, tuple[JsonObject, ComputeDomain]] = {}
 
         informer = partial(IndexedInformer, api, observe_restart)
-        domains, nodes = fixed_path(api_paths.ALL_DOMAINS), fixed_path(api_paths.nodes())
+        domains, nodes = (fixed_path(api_paths.path(kind)) for kind in (names.DOMAIN_KIND, "Node"))
         self._domains = informer(self._domain_changed, domains, kept_parts.of_domain, params={})
         self._templates = informer(
             self._template_changed,
@@ -170,8 +170,11 @@ class DomainInformers:
             names.DOMAIN_KIND: {"": self._domains},
             TEMPLATE: {"": self._templates},
             **{
-                kind: {name: informer(enqueue, fixed_path(path_in(name)), keep) for name in used}
-                for kind, (path_in, keep) in _NAMESPACED.items()
+                kind: {
+                    name: informer(enqueue, fixed_path(api_paths.path(kind, name)), keep)
+                    for name in used
+                }
+                for kind, keep in _NAMESPACED.items()
             },
             "Node": {}
             if is_host_managed
@@ -185,24 +188,24 @@ class DomainInformers:
     @property
     def problem(self) -> str:
         """Why the caches may be out of date; empty if they are current."""
-        for each in self.all_informers():
-            if each.informer.error:
-                return each.informer.error
-        is_synced = all(each.informer.has_synced for each in self.all_informers())
+        for indexed in self.all_informers():
+            if indexed.informer.error:
+                return indexed.informer.error
+        is_synced = all(indexed.informer.has_synced for indexed in self.all_informers())
         return "" if is_synced else "not everything has been listed yet"
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator["DomainInformers"]:
         """Run all informers for the block; `wait_synced` waits for the first list of each."""
         async with AsyncExitStack() as stack:
-            for each in self.all_informers():
-                await stack.enter_async_context(each.informer.running())
+            for indexed in self.all_informers():
+                await stack.enter_async_context(indexed.informer.running())
             yield self
 
     async def wait_synced(self) -> None:
         """Wait until every informer has listed: before that, a missing object may exist."""
-        for each in self.all_informers():
-            await each.informer.wait_for_sync()
+        for indexed in self.all_informers():
+            await indexed.informer.wait_for_sync()
 
     def all_domains(self) -> Iterator[ComputeDomain]:
         """Every domain that can be read, in the order of the UIDs."""

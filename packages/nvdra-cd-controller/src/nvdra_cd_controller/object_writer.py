@@ -112,7 +112,7 @@ class ObjectWriter:
                 if key in clique["metadata"]
             }
             body = {"metadata": metadata, "daemons": clique["daemons"]}
-            path = api_paths.cliques(namespace, name)
+            path = api_paths.path(names.CLIQUE_KIND, namespace, name)
             return await self._write(self._api.patch(path, body, _deadline()))
         except NotFound as error:  # its last owner is gone, and the watch has not reported it yet
             raise Conflict(error.reason, error.message) from error
@@ -125,18 +125,18 @@ class ObjectWriter:
         """
         metadata = clique["metadata"]
         try:
-            path = api_paths.cliques(metadata["namespace"], metadata["name"])
+            path = api_paths.path(names.CLIQUE_KIND, metadata["namespace"], metadata["name"])
             return await self._api.get(path, _deadline())
         except NotFound as error:
             raise Conflict(error.reason, error.message) from error
 
     async def _create_clique(self, namespace: str, name: str, body: JsonObject) -> JsonObject:
-        path = api_paths.cliques(namespace)
+        path = api_paths.path(names.CLIQUE_KIND, namespace)
         try:
             return await self._write(self._api.create(path, body, _deadline()))
         except Conflict:
             # A daemon was faster, or the clique has lost the labels by which it is found.
-            path, labels = api_paths.cliques(namespace, name), body["metadata"]["labels"]
+            path, labels = f"{path}/{name}", body["metadata"]["labels"]
             stored = await self._api.get(path, _deadline())
             if not labels.items() <= (stored["metadata"].get("labels") or {}).items():
                 version = stored["metadata"]["resourceVersion"]
@@ -276,7 +276,7 @@ class ObjectWriter:
             {"op": "remove", "path": path},
         ]
         answer = self._api.patch(
-            api_paths.nodes(node),
+            api_paths.path("Node", name=node),
             body,
             _deadline(),
             content_type="application/json-patch+json",
@@ -298,13 +298,13 @@ class ObjectWriter:
             "labelSelector": f"{names.DOMAIN_LABEL}={uid}",
         }
         found = await self._api.get(
-            api_paths.nodes(), _deadline(), selectors, connection.METADATA_LIST
+            api_paths.path("Node"), _deadline(), selectors, connection.METADATA_LIST
         )
         return bool(found.get("items"))
 
     async def _domain_finalizers(self, snapshot: DomainSnapshot) -> Sequence[str]:
-        metadata = snapshot.stored["metadata"]
-        return await self._read_finalizers(api_paths.domain(metadata["namespace"]), snapshot.stored)
+        domains = api_paths.path(names.DOMAIN_KIND, snapshot.stored["metadata"]["namespace"])
+        return await self._read_finalizers(domains, snapshot.stored)
 
     async def _all_finalizers(self, child: Child) -> Sequence[str]:
         path = await self._path(child, is_collection=True)
@@ -327,8 +327,8 @@ class ObjectWriter:
 
     async def _path(self, child: Child, *, is_collection: bool = False) -> str:
         name = "" if is_collection else child.name
-        if child.kind in api_paths.OF_CHILDREN:
-            return api_paths.OF_CHILDREN[child.kind](child.namespace, name)
+        if child.kind != TEMPLATE:
+            return api_paths.path(child.kind, child.namespace, name)
         version = await self._api.dra_api_version(_deadline())
         return apiversions.templates_path(version, child.namespace, name)
 
@@ -371,7 +371,7 @@ def _finalizers_metadata(obj: JsonObject, finalizers: list[str]) -> JsonObject:
 
 def _domain_path(snapshot: DomainSnapshot) -> str:
     metadata = snapshot.stored["metadata"]
-    return api_paths.domain(metadata["namespace"], metadata["name"])
+    return api_paths.path(names.DOMAIN_KIND, metadata["namespace"], metadata["name"])
 
 
 def _without_ours(finalizers: Sequence[str]) -> list[str]:

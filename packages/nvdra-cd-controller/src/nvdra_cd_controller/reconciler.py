@@ -121,7 +121,7 @@ class Reconciler:
                 raise failure
         dues = (
             cliques.due_in_s,
-            self._root_span.due_in_s(self._informers.snapshot(uid)),
+            self._root_span.due_in_s(self._informers.snapshot(uid), after),
             pod_due_s,
             status.silence_due_in_s(current, self._clock.now()),
         )

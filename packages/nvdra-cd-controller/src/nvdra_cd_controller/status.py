@@ -39,7 +39,7 @@ _NOT_ACCEPTED: Final = (Reason.NAME_TAKEN, Reason.INVALID_CONFIG)
 """Failures for which a user must change an object; all others are failures of a call."""
 
 _NEED_ACTION: Final = ((ConditionType.ACCEPTED, "False"), (ConditionType.DEGRADED, "True"))
-"""Conditions on which somebody must act."""
+"""Conditions on which a user or the administrator must act."""
 
 _MAX_NAMED_MEMBERS = 5
 _MAX_MESSAGE_LENGTH = 4096

@@ -78,9 +78,8 @@ def status_of(members: int = 0, num_nodes: int = 0) -> ComputeDomainStatus:
 def test_it_is_due_once_the_domain_is_formed() -> None:
     setting = Setting()
 
-    assert not setting.root_span.is_due(view(), status_of())
-    assert setting.root_span.is_due(view(), status_of(members=1))
-    assert setting.root_span.due_in_s(view()) == 60
+    assert setting.root_span.due_in_s(view(), status_of()) == 60
+    assert setting.root_span.due_in_s(view(), status_of(members=1)) == 0
 
 
 def test_the_root_span_begins_with_the_domains_creation() -> None:
@@ -106,9 +105,9 @@ def test_a_domain_that_does_not_form_gets_its_root_span_after_a_minute() -> None
     setting = Setting()
     waiting = status_of(num_nodes=2)
     setting.clock.seconds = 59.9
-    assert not setting.root_span.is_due(view(), waiting)
+    assert setting.root_span.due_in_s(view(), waiting) == pytest.approx(0.1)
     setting.clock.seconds = 60
-    assert setting.root_span.is_due(view(), waiting)
+    assert setting.root_span.due_in_s(view(), waiting) == 0
 
     setting.root_span.write(view(), waiting)
     (root,) = setting.written()
@@ -123,7 +122,7 @@ def test_a_domain_that_is_deleted_before_it_is_formed_gets_its_root_span() -> No
     setting = Setting()
     going = view(deletionTimestamp="2026-01-01T00:00:05Z")
 
-    assert setting.root_span.is_due(going, status_of())
+    assert setting.root_span.due_in_s(going, status_of()) == 0
     setting.root_span.write(going, status_of())
     (root,) = setting.written()
     assert root.attributes[keys.OUTCOME] == "cancelled"
@@ -132,13 +131,12 @@ def test_a_domain_that_is_deleted_before_it_is_formed_gets_its_root_span() -> No
 def test_it_is_written_only_once_also_by_another_controller() -> None:
     setting, after = Setting(), status_of(members=1)
     value = setting.root_span.write(view(), after)
-    assert not setting.root_span.is_due(view(), after)
-    assert setting.root_span.due_in_s(view()) is None
+    assert setting.root_span.due_in_s(view(), after) is None
 
     daemonset = Child("DaemonSet", {"metadata": {"annotations": {ANNOTATION: value}}})
     another = Setting()
-    assert another.root_span.is_due(view(), after)
-    assert not another.root_span.is_due(replace(view(), daemonsets=(daemonset,)), after)
+    assert another.root_span.due_in_s(view(), after) == 0
+    assert another.root_span.due_in_s(replace(view(), daemonsets=(daemonset,)), after) is None
 
 
 def test_the_child_by_which_the_next_controller_knows_it_is_annotated_once() -> None:
@@ -190,9 +188,8 @@ def test_without_a_daemonset_the_workloads_template_is_annotated() -> None:
 
     after = status_of(members=1)
     marked = replace(view(), workload_templates=(template(**{ANNOTATION: "then"}),))
-    assert root_span.is_due(bare, after)
-    assert not root_span.is_due(marked, after)
-    assert root_span.due_in_s(marked) is None
+    assert root_span.due_in_s(bare, after) == 0
+    assert root_span.due_in_s(marked, after) is None
 
 
 def test_a_domain_that_never_had_children_gets_its_root_span_when_it_is_deleted() -> None:
