@@ -27,7 +27,6 @@ from nvdra_runtime.process.backoff import Backoff
 
 from nvdra_cd_controller import api_paths, kept_parts
 from nvdra_cd_controller.domain_snapshot import TEMPLATE, Child, DomainSnapshot, Kind
-from nvdra_cd_controller.shared_parts import SharedParts
 
 EnqueueDomain = Callable[[DomainUID], None]
 
@@ -102,7 +101,7 @@ class IndexedInformer:
             params,
             observe_restart,
             on_change=self._update_index,
-            transform=SharedParts(keep),
+            transform=kept_parts.SharedParts(keep),
             backoff=_BACKOFF,
             metadata_only=metadata_only,
         )
