@@ -441,21 +441,21 @@ _STATE: Final = (
     ),
     Mutant(
         "state: doubt is marked after the move",
-        f"{_RUNTIME}/node/record_database.py",
-        "    _write_recovery_marker(path, aside, boot_id)\n"
+        f"{_RUNTIME}/node/corrupt_files.py",
+        "    files.write_atomic(marker_path(path), json.dumps(content).encode())\n"
         "    if path.exists():\n"
         "        path.replace(aside)\n",
         "    if path.exists():\n"
         "        path.replace(aside)\n"
-        "    _write_recovery_marker(path, aside, boot_id)\n",
+        "    files.write_atomic(marker_path(path), json.dumps(content).encode())\n",
         "After a crash in between, GPUs that pods use are given to others.",
         (f"{_UNIT}/node/test_record_database.py",),
     ),
     Mutant(
         "state: a stale log stays beside a new file",
         f"{_RUNTIME}/node/record_database.py",
-        "    for log in _wal_files(path):  # of a removed file; SQLite would replay them into the "
-        "new one\n"
+        "    # Those of a removed file: SQLite would replay them into the new one.\n"
+        "    for log in corrupt_files.log_files(path):\n"
         "        log.unlink(missing_ok=True)\n",
         "",
         "Claims of an earlier file hold GPUs, or the new file is damaged.",
@@ -540,7 +540,7 @@ _STATE: Final = (
         "state: a file in its place is overwritten",
         f"{_RUNTIME}/node/record_database.py",
         "        path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)\n"
-        "        _move_corrupt_file(path, boot_id, now)\n",
+        "        corrupt_files.move_aside(path, boot_id, now)\n",
         "        path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)\n",
         "Nobody can find out what had happened to the state file.",
         (f"{_UNIT}/node/test_record_database.py",),
@@ -564,9 +564,9 @@ _STATE: Final = (
     ),
     Mutant(
         "state: a doubt outlives its boot",
-        f"{_RUNTIME}/node/record_database.py",
+        f"{_RUNTIME}/node/corrupt_files.py",
         "    if found.boot_id != boot_id:\n"
-        "        remove_recovery_marker(found)\n"
+        "        marker.unlink(missing_ok=True)\n"
         "        return None\n",
         "",
         "A rebooted node gives no device away until somebody removes a file.",
@@ -855,8 +855,8 @@ _TYPES: Final = (
     Mutant(
         "configs: an unknown kind is refused without the kinds that there are",
         "packages/nvdra-api/src/nvdra_api/decoding.py",
-        "    with _naming_kinds(driver):\n        return _accepted(driver, CONFIGS.decode(",
-        "    if driver:\n        return _accepted(driver, CONFIGS.decode(",
+        "    return _config(driver, CONFIGS.decode, parameters)\n",
+        "    return _accepted(driver, CONFIGS.decode(parameters, strict=True))\n",
         "The Event of a claim with the group of an older driver says nothing to do.",
         (f"{_UNIT}/test_decoding.py",),
     ),

@@ -99,9 +99,9 @@ MUTANTS: Final = (
     ),
     Mutant(
         "network policies: those of running domains stay when they are off",
-        f"{_CONTROLLER}/reconciler.py",
-        "            return await self._writer.remove(snapshot.network_policies)\n",
-        "            return False\n",
+        f"{_CONTROLLER}/children_writer.py",
+        "                await self._writer.remove(snapshot.network_policies)\n",
+        "                pass\n",
         "Domains stay closed to what an administrator has opened.",
         component=(
             f"{_STORED_POLICIES}::"
@@ -111,7 +111,7 @@ MUTANTS: Final = (
     Mutant(
         "network policies: every one with the label is the domain's",
         f"{_CONTROLLER}/informers.py",
-        '                if policy["metadata"]["name"] == names.daemon_name(uid)\n',
+        "                if policy.name == names.daemon_name(uid)\n",
         "",
         "A policy that an administrator has made goes with a domain.",
         component=(
@@ -121,8 +121,8 @@ MUTANTS: Final = (
     Mutant(
         "templates: they are received with their specs",
         f"{_CONTROLLER}/informers.py",
-        "                keep=keep,\n                metadata_only=metadata_only,",
-        "                keep=keep,\n                metadata_only=False,",
+        "            kept_parts.of_template,\n            metadata_only=True,",
+        "            kept_parts.of_template,\n            metadata_only=False,",
         "A tenant's templates keep the controller busy for minutes.",
         component=(
             "packages/nvdra-cd-controller/tests/component/test_large_objects.py::"
@@ -205,7 +205,7 @@ MUTANTS: Final = (
         "unlabel: every refusal is another domain's label",
         f"{_CONTROLLER}/object_writer.py",
         "            if await self._has_label(node, snapshot.uid):\n                raise\n",
-        "",
+        "            pass\n",
         "A node keeps the label of a domain that is gone.",
         (_WRITER,),
     ),
@@ -228,8 +228,8 @@ MUTANTS: Final = (
     Mutant(
         "status: a connection to another domain is not said",
         f"{_CONTROLLER}/status.py",
-        "    if misdirected:\n",
-        "    if False:\n",
+        "    ConditionReason.IMEX_LINKS_MISDIRECTED: _misdirected_links,\n",
+        "",
         "A domain whose IMEX is connected to another tenant's has nothing wrong.",
         (_STATUS,),
     ),
@@ -268,7 +268,7 @@ MUTANTS: Final = (
     Mutant(
         "status: a daemon that does not reach the API server is only starting",
         f"{_CONTROLLER}/status.py",
-        "member.pod_problem or _is_silent(member, now)",
+        "member.pod_problem or _silence_left_s(member, now) <= 0",
         "member.pod_problem",
         "A network policy keeps a domain from forming, and nothing is wrong.",
         (_STATUS,),
@@ -276,8 +276,8 @@ MUTANTS: Final = (
     Mutant(
         "status: a node in another clique is not said",
         f"{_CONTROLLER}/status.py",
-        "    if moved:\n",
-        "    if False:\n",
+        "    ConditionReason.CLIQUE_CHANGED: _moved_nodes,\n",
+        "",
         "A domain is Ready with nothing wrong, and a node is in another fabric.",
         (_STATUS,),
     ),

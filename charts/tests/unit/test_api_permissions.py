@@ -147,9 +147,6 @@ USES: Final[dict[str, list[tuple[str, str, tuple[str, ...]]]]] = {
     "nvdra_cd_controller.missing_pods:MissingPods._ask get": [
         ("list", "events", (MANAGES_DAEMONS,))
     ],
-    "nvdra_cd_controller.object_writer:ObjectWriter.prepare_domain patch": [
-        ("patch", DOMAINS, (CONTROLLER,))
-    ],
     "nvdra_cd_controller.object_writer:ObjectWriter.update_status replace": [
         ("update", STATUS, (CONTROLLER,))
     ],
@@ -205,7 +202,7 @@ USES: Final[dict[str, list[tuple[str, str, tuple[str, ...]]]]] = {
     "nvdra_cd_controller.object_writer:ObjectWriter._has_label get": [
         ("list", "nodes", (CONTROLLER,))
     ],
-    "nvdra_cd_controller.object_writer:ObjectWriter._remove_domain_finalizer patch": [
+    "nvdra_cd_controller.object_writer:ObjectWriter._patch_domain patch": [
         ("patch", DOMAINS, (CONTROLLER,))
     ],
     "nvdra_cd_plugin.daemon.pod_admission:PodAdmission._pod get": [("get", "pods", (CD_PLUGIN,))],
@@ -566,6 +563,7 @@ def test_claims_are_read_by_name_only_in_the_client(
     asked = {
         ast.unparse(node.args[0])
         for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("self._call", "self.get")
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("Call", "self.get")
     }
-    assert asked == {"'GET'", "'POST'", "'PUT'", "'PATCH'", "'DELETE'", "apiversions.GROUP_PATH"}
+    verbs = {"'GET'", "'POST'", "'PUT'", "'PATCH'", "'DELETE'", "'WATCH'"}
+    assert asked == {*verbs, "apiversions.GROUP_PATH"}

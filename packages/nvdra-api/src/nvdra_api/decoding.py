@@ -12,8 +12,7 @@ import difflib
 import functools
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, Final, Generic, TypeAlias, TypeVar, get_args
 
@@ -142,7 +141,8 @@ class Scheme(Generic[KindT]):
         try:
             value = parse(text)
         except OutOfBoundsError as error:
-            raise _out_of_bounds(error) from error
+            problem = Problem(error.path, error.why, remedy="shorten or correct it")
+            raise DecodeError(str(error), [problem]) from error
         except ValueError as error:
             raise _unreadable(str(error)) from error
         return self._decode(value, text, strict=strict)
@@ -157,18 +157,17 @@ class Scheme(Generic[KindT]):
 
     def _decode(self, value: Any, raw: str | bytes | None, *, strict: bool) -> KindT:
         kind = self._kind(value, raw)
+        unknown: list[_Location] = []
         try:
             decoded = _validate(kind, value, strict=strict)
         except ValidationError as error:
             details = error.errors(include_url=False)
-            if wrong := [detail for detail in details if not _is_unknown(detail)]:
+            if wrong := [detail for detail in details if detail["type"] != "extra_forbidden"]:
                 problems = [_wrong_type(detail) for detail in wrong[:MAX_REPORTED_FIELDS]]
                 text = "; ".join(problem.text for problem in problems)
                 raise DecodeError(text, problems) from error
             unknown = [detail["loc"] for detail in details]
-        else:
-            unknown = []
-        if strict and (unknown or _has_duplicates(value)):
+        if strict and (unknown or _has_duplicates(value or {})):
             entries = [
                 _unknown_field(kind, location)
                 for location in islice(_in_order(value, unknown), MAX_REPORTED_FIELDS)
@@ -190,10 +189,9 @@ class Scheme(Generic[KindT]):
         for name, text in (("kind", kind), ("apiVersion", version)):
             if not isinstance(text, str):
                 raise _unreadable(f"{name} is {_json_type(text)}, expected string")
-        if not kind:
-            raise DecodeError(f"Object 'Kind' is missing in '{_shown(value, raw)}'")
-        if not version:
-            raise DecodeError(f"Object 'apiVersion' is missing in '{_shown(value, raw)}'")
+        if not (kind and version):
+            missing = "apiVersion" if kind else "Kind"
+            raise DecodeError(f"Object '{missing}' is missing in '{_shown(value, raw)}'")
         if version.count("/") > 1:
             raise DecodeError(f"unexpected GroupVersion string: {_quoted(version)}")
         if version != NVIDIA_API_VERSION or kind not in self._kinds:
@@ -222,8 +220,7 @@ def decode_config(driver: str, parameters: str | bytes) -> DeviceConfig:
         raise DecodeError(
             f"the parameters have {len(parameters)} bytes, more than {json_text.MAX_CONFIG_BYTES}"
         )
-    with _naming_kinds(driver):
-        return _accepted(driver, CONFIGS.decode(parameters, strict=True))
+    return _config(driver, CONFIGS.decode, parameters)
 
 
 def decode_config_value(driver: str, parameters: Any) -> DeviceConfig:
@@ -232,8 +229,7 @@ def decode_config_value(driver: str, parameters: Any) -> DeviceConfig:
     Raises:
         DecodeError: The parameters are no config of this driver.
     """
-    with _naming_kinds(driver):
-        return _accepted(driver, CONFIGS.decode_value(parameters, strict=True))
+    return _config(driver, CONFIGS.decode_value, parameters)
 
 
 def kinds_remedy(driver: str) -> str:
@@ -242,11 +238,10 @@ def kinds_remedy(driver: str) -> str:
     return f"kinds of {driver} are {kinds}, of {NVIDIA_API_VERSION}"
 
 
-@contextmanager
-def _naming_kinds(driver: str) -> Iterator[None]:
-    """Add that remedy to an error about the whole document that has none."""
+def _config(driver: str, decode: Callable[..., DeviceConfig], parameters: Any) -> DeviceConfig:
+    """Decode strictly. An error about the whole document that has no remedy gets that one."""
     try:
-        yield
+        return _accepted(driver, decode(parameters, strict=True))
     except DecodeError as error:
         first = error.problems[0]
         if first.field or first.remedy:
@@ -256,31 +251,23 @@ def _naming_kinds(driver: str) -> Iterator[None]:
 
 
 def _accepted(driver: str, config: DeviceConfig) -> DeviceConfig:
-    accepted = CONFIGS_BY_DRIVER[driver]
-    if isinstance(config, accepted):
+    if isinstance(config, CONFIGS_BY_DRIVER[driver]):
         return config
     raise DecodeError(f"{driver} does not accept {config.kind}")
 
 
 def _validate(kind: type[KindT], value: Mapping[str, Any], *, strict: bool) -> KindT:
-    context = {TOLERANT: not strict}
+    how: dict[str, Any] = {
+        "extra": "forbid" if strict else "ignore",
+        "by_alias": True,
+        "by_name": False,
+        "context": {TOLERANT: not strict},
+    }
     if issubclass(kind, ApiModel):
-        return kind.model_validate_json(
-            json.dumps(_without_nulls(value)),
-            strict=strict,
-            extra="forbid" if strict else None,
-            by_alias=True,
-            by_name=False,
-            context=context,
-        )
+        how["extra"] = "forbid" if strict else None
+        return kind.model_validate_json(json.dumps(_without_nulls(value)), strict=strict, **how)
     body = {name: field for name, field in value.items() if name not in ("apiVersion", "kind")}
-    return kind.model_validate(
-        body,
-        extra="forbid" if strict else "ignore",
-        by_alias=True,
-        by_name=False,
-        context=context,
-    )
+    return kind.model_validate(body, **how)
 
 
 def _without_nulls(value: Any) -> Any:
@@ -324,8 +311,7 @@ def _wrong_type(detail: ErrorDetails) -> Problem:
 def _unknown_field(kind: type[BaseModel], location: _Location) -> Problem:
     path = _path(location)
     *parents, name = map(str, location)
-    is_short = len(name) <= _MAX_FIELD_NAME
-    remedy = _known_field(kind, tuple(parents), name if is_short else "")
+    remedy = _known_field(kind, tuple(parents), name if len(name) <= _MAX_FIELD_NAME else "")
     return Problem(path, f'unknown field "{path}"', remedy=remedy)
 
 
@@ -355,10 +341,6 @@ def _models_by_field(model: type[BaseModel]) -> dict[str, type[BaseModel] | None
         models = (each for each in types if isinstance(each, type) and issubclass(each, BaseModel))
         found[info.alias or name] = next(models, None)
     return found
-
-
-def _is_unknown(detail: ErrorDetails) -> bool:
-    return detail["type"] == "extra_forbidden"
 
 
 def _path(location: _Location) -> str:
@@ -396,17 +378,10 @@ def _parts(value: Any) -> Iterator[tuple[_Location, Any]]:
 
 def _has_duplicates(value: Any) -> bool:
     """Whether there are any; the paths of all would cost more than the whole decoding."""
-    if isinstance(value, dict):
-        if isinstance(value, _Object) and value.duplicates:
-            return True
-        for each in value.values():
-            if isinstance(each, dict | list) and _has_duplicates(each):
-                return True
-    elif isinstance(value, list):
-        for each in value:
-            if isinstance(each, dict | list) and _has_duplicates(each):
-                return True
-    return False
+    if isinstance(value, _Object) and value.duplicates:
+        return True
+    parts = value.values() if isinstance(value, dict) else value
+    return any(isinstance(part, dict | list) and _has_duplicates(part) for part in parts)
 
 
 def _duplicates(value: Any) -> Iterator[_Location]:
@@ -422,7 +397,3 @@ def _json_type(value: Any) -> str:
 
 def _unreadable(why: str) -> DecodeError:
     return DecodeError(f"couldn't get version/kind; json parse error: {why}")
-
-
-def _out_of_bounds(error: OutOfBoundsError) -> DecodeError:
-    return DecodeError(str(error), [Problem(error.path, error.why, remedy="shorten or correct it")])

@@ -17,11 +17,11 @@ from nvdra_api.v1beta1 import ComputeDomainClique
 from nvdra_runtime.kube.errors import Conflict
 from nvdra_runtime.telemetry import logs
 from nvdra_runtime.telemetry.instrumentation import Telemetry
+from nvdra_runtime.telemetry.metrics.process_metrics import ProcessMetrics
 
 from nvdra_cd_controller import clique_plan, kept_parts, members
 from nvdra_cd_controller.clique_plan import CliqueInputs
 from nvdra_cd_controller.domain_snapshot import DomainSnapshot
-from nvdra_cd_controller.metrics import DomainMetrics
 from nvdra_cd_controller.object_writer import ObjectWriter
 from nvdra_cd_controller.write_pace import WritePace
 
@@ -32,34 +32,29 @@ CONFLICT_RETRY_S = 0.1
 
 
 class CliqueWriterResult(NamedTuple):
-    """What a pass over a domain's cliques has done.
+    """What a pass over a domain's cliques has left to do.
 
     Attributes:
-        has_written: Whether a clique was written.
         due_in_s: Seconds until the next pass is necessary; None if it is not.
+        failure: Why a clique could not be written, other than by a conflict; the others are.
     """
 
-    has_written: bool
     due_in_s: float | None
+    failure: DriverError | None
 
 
 class CliqueWriter:
     """Writes the cliques of one controller's domains."""
 
-    def __init__(self, writer: ObjectWriter, telemetry: Telemetry[DomainMetrics]) -> None:
+    def __init__(self, writer: ObjectWriter, telemetry: Telemetry[ProcessMetrics]) -> None:
         self._writer = writer
         self._telemetry = telemetry
         self._paces: dict[DomainUID, dict[CliqueID, WritePace]] = {}
         self._drops_unknown_fields = False
 
     async def write(self, snapshot: DomainSnapshot, max_nodes: int) -> CliqueWriterResult:
-        """Write each clique of the domain that is not as it should be and may be written now.
-
-        Raises:
-            DriverError: A write failed for another reason than a conflict. The other cliques are
-                written.
-        """
-        has_written, dues, failures = False, list[float](), list[DriverError]()
+        """Write each clique of the domain that is not as it should be and may be written now."""
+        dues, failures = list[float](), list[DriverError]()
         for inputs in self._inputs(snapshot, max_nodes):
             change = clique_plan.desired(inputs)
             if change is None:
@@ -68,16 +63,13 @@ class CliqueWriter:
             if due_s == 0.0:
                 try:
                     if await self._write(snapshot.uid, inputs, change):
-                        has_written = True
-                    else:
-                        due_s = CONFLICT_RETRY_S
+                        continue
+                    due_s = CONFLICT_RETRY_S
                 except DriverError as error:
                     failures.append(error)
-            if due_s:
-                dues.append(due_s)
-        if failures:
-            raise failures[0]
-        return CliqueWriterResult(has_written, min(dues, default=None))
+                    continue
+            dues.append(due_s)
+        return CliqueWriterResult(min(dues, default=None), next(iter(failures), None))
 
     def forget(self, uid: DomainUID) -> None:
         """Forget a deleted domain."""

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection
 from contextlib import aclosing
 from typing import Final
 
+from nvdra_api import names
 from nvdra_api.ids import DomainUID
 from nvdra_runtime.kube import connection, list_pages
 from nvdra_runtime.kube.client import Client
@@ -54,9 +55,8 @@ class DeletedDomains:
 
     async def _list(self, uid: DomainUID) -> None:
         asked = {uid, *self._known_uids()}
-        pages = list_pages.pages(
-            self._api, api_paths.ALL_DOMAINS, math.inf, {}, connection.METADATA_LIST
-        )
+        domains = api_paths.path(names.DOMAIN_KIND)
+        pages = list_pages.pages(self._api, domains, math.inf, {}, connection.METADATA_LIST)
         async with aclosing(pages):
             async for page in pages:
                 asked -= {DomainUID(each["metadata"]["uid"]) for each in page.get("items") or ()}

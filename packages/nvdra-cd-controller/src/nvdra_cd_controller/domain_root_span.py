@@ -16,11 +16,13 @@ from nvdra_api.v1beta1.compute_domain import ComputeDomainStatus, ConditionType
 from nvdra_runtime.process.clock import Clock
 from nvdra_runtime.telemetry import keys, trace_ids
 from nvdra_runtime.telemetry.instrumentation import Telemetry, domain_attributes
+from nvdra_runtime.telemetry.metrics.process_metrics import ProcessMetrics
 from nvdra_runtime.telemetry.spans import Failure
 
 from nvdra_cd_controller import kept_parts, status
 from nvdra_cd_controller.domain_snapshot import Child, DomainSnapshot
 from nvdra_cd_controller.metrics import DomainMetrics
+from nvdra_cd_controller.object_writer import ObjectWriter
 
 ANNOTATION: Final = kept_parts.ROOT_SPAN_ANNOTATION
 
@@ -31,28 +33,39 @@ LATE_AFTER: Final = timedelta(seconds=60)
 class DomainRootSpan:
     """Writes the root spans of one controller's domains."""
 
-    def __init__(self, telemetry: Telemetry[DomainMetrics], clock: Clock) -> None:
+    def __init__(
+        self,
+        writer: ObjectWriter,
+        telemetry: Telemetry[ProcessMetrics],
+        metrics: DomainMetrics,
+        clock: Clock,
+    ) -> None:
+        self._writer = writer
         self._telemetry = telemetry
+        self._metrics = metrics
         self._clock = clock
         self._written: set[DomainUID] = set()
 
-    def is_due(self, snapshot: DomainSnapshot, after: ComputeDomainStatus) -> bool:
-        """Whether the root span should be written now, given the domain's new status."""
-        if self.is_written(snapshot) or snapshot.domain is None:
-            return False
-        return (
-            snapshot.is_terminating
-            or status.is_formed(after)
-            or self._clock.now() >= _created(snapshot.domain) + LATE_AFTER
-        )
+    async def write_if_due(self, snapshot: DomainSnapshot, after: ComputeDomainStatus) -> None:
+        """Write the root span if it is due, and annotate the child by which it is known.
 
-    def due_in_s(self, snapshot: DomainSnapshot) -> float | None:
-        """Seconds until the root span is due at the latest; None if it is written."""
-        if self.is_written(snapshot) or snapshot.domain is None:
+        Raises:
+            DriverError: The child could not be annotated. The span is not written again.
+        """
+        if self.due_in_s(snapshot, after) == 0.0:
+            value = self.write(snapshot, after)
+            child = self.annotated_child(snapshot)
+            if child is not None:
+                await self._writer.annotate(child, ANNOTATION, value)
+
+    def due_in_s(self, snapshot: DomainSnapshot, after: ComputeDomainStatus) -> float | None:
+        """Seconds until the root span is due; 0 if it should be written now, None if it is."""
+        if snapshot.domain is None or self.is_written(snapshot):
             return None
-        return max(
-            0.0, (_created(snapshot.domain) + LATE_AFTER - self._clock.now()).total_seconds()
-        )
+        if snapshot.is_terminating or status.is_formed(after):
+            return 0.0
+        due = _created(snapshot.domain) + LATE_AFTER
+        return max(0.0, (due - self._clock.now()).total_seconds())
 
     def is_written(self, snapshot: DomainSnapshot) -> bool:
         """Whether this or an earlier controller has written the root span."""
@@ -93,7 +106,7 @@ class DomainRootSpan:
             failure=failure,
         )
         if status.is_formed(after):
-            self._telemetry.metrics.observe_formation((now - _created(domain)).total_seconds())
+            self._metrics.observe_formation((now - _created(domain)).total_seconds())
         return now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
     def forget(self, uid: DomainUID) -> None:

@@ -8,9 +8,10 @@ KW-8).
 """
 
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Final
+from functools import partial
+from typing import Final, Generic, TypeVar
 
 from nvdra_api import names
 from nvdra_api.ids import DomainUID, NodeName
@@ -25,8 +26,7 @@ from nvdra_runtime.process import background_tasks
 from nvdra_runtime.process.backoff import Backoff
 
 from nvdra_cd_controller import api_paths, kept_parts
-from nvdra_cd_controller.domain_snapshot import TEMPLATE, Child, DomainSnapshot
-from nvdra_cd_controller.shared_parts import SharedParts
+from nvdra_cd_controller.domain_snapshot import TEMPLATE, Child, DomainSnapshot, Kind
 
 EnqueueDomain = Callable[[DomainUID], None]
 
@@ -39,87 +39,106 @@ _BACKOFF: Final = Backoff(first_s=0.25, ceiling_s=1)
 last of them."""
 
 
+_NAMESPACED: Final = {
+    "DaemonSet": kept_parts.of_child,
+    "NetworkPolicy": kept_parts.of_child,
+    names.CLIQUE_KIND: kept_parts.of_clique,
+    "Pod": kept_parts.of_pod,
+}
+"""The kinds that are read in managed namespaces only, and what is kept of an object."""
+
+K = TypeVar("K", bound=str)
+G = TypeVar("G", bound=str)
+
+
+class _Index(Generic[K, G]):
+    """Which keys belong to which group; a key belongs to at most one."""
+
+    def __init__(self) -> None:
+        self.group_of: dict[K, G] = {}
+        self._keys: dict[G, set[K]] = defaultdict(set)
+
+    def move(self, key: K, group: G | None) -> set[G]:
+        """Put a key into a group, or into none. Returns its groups before and now."""
+        before = self.group_of.pop(key, None)
+        if before is not None:
+            self._keys[before].discard(key)
+            if not self._keys[before]:
+                del self._keys[before]
+        if group is not None:
+            self.group_of[key] = group
+            self._keys[group].add(key)
+        return {found for found in (before, group) if found is not None}
+
+    def groups(self) -> set[G]:
+        """The groups that have keys."""
+        return set(self._keys)
+
+    def keys(self, group: G | None) -> Collection[K]:
+        """The keys of a group, in no order."""
+        return self._keys.get(group, ()) if group is not None else ()
+
+
 class IndexedInformer:
-    """An informer of one resource, with an index from the domain's UID to the objects' keys."""
+    """An informer of one collection, with an index from the domain's UID to the objects' keys."""
 
     def __init__(
         self,
         api: Client,
-        locate: FindPath,
-        params: Mapping[str, str],
-        enqueue: EnqueueDomain,
         observe_restart: Callable[[str], None],
-        *,
-        uid_of: Callable[[JsonObject], str],
+        enqueue: EnqueueDomain,
+        find_path: FindPath,
         keep: Callable[[JsonObject], JsonObject],
-        metadata_only: bool,
+        *,
+        params: Mapping[str, str] = _HAS_DOMAIN_LABEL,
+        metadata_only: bool = False,
     ) -> None:
-        self._uid_of = uid_of
         self._enqueue = enqueue
-        self._uids: dict[str, DomainUID] = {}
-        self._keys: dict[DomainUID, set[str]] = defaultdict(set)
+        self._index = _Index[str, DomainUID]()
         self.informer = Informer(
             api,
-            locate,
+            find_path,
             params,
             observe_restart,
             on_change=self._update_index,
-            transform=SharedParts(keep),
+            transform=kept_parts.SharedParts(keep),
             backoff=_BACKOFF,
-            in_pages=True,
             metadata_only=metadata_only,
         )
 
     def objects_of(self, uid: DomainUID) -> Iterator[JsonObject]:
         """The objects of one domain, in the order of their keys."""
-        for key in sorted(self._keys.get(uid, ())):
-            obj = self.informer.get(key)
-            if obj is not None:
-                yield obj
+        found = map(self.informer.get, sorted(self._index.keys(uid)))
+        return (obj for obj in found if obj is not None)
 
     def namespace_of(self, uid: DomainUID) -> str:
         """The namespace of one of the domain's objects; empty if there is none here."""
-        return next(iter(self._keys.get(uid, ())), "").partition("/")[0]
+        return next(iter(self._index.keys(uid)), "").partition("/")[0]
 
     def uids(self) -> set[DomainUID]:
         """The UIDs of all domains that have at least one object here."""
-        return set(self._keys)
+        return self._index.groups()
 
     def _update_index(self, keys: frozenset[str]) -> None:
         changed: set[DomainUID] = set()
         for key in keys:
             with background_tasks.contain("An object cannot be indexed", object=key):
-                self._update_key(key, changed)
+                # Before its UID is read, so that nothing stays where it does not belong.
+                changed |= self._index.move(key, None)
+                obj = self.informer.get(key)
+                uid = DomainUID("" if obj is None else _uid_of(obj))
+                changed |= self._index.move(key, uid or None)
         for uid in changed:
             with background_tasks.contain("A domain cannot be queued", uid=uid):
                 self._enqueue(uid)
-
-    def _update_key(self, key: str, changed: set[DomainUID]) -> None:
-        before = self._uids.pop(key, None)
-        if before is not None:
-            changed.add(before)
-            self._keys[before].discard(key)
-            if not self._keys[before]:
-                del self._keys[before]
-        obj = self.informer.get(key)
-        uid = DomainUID("" if obj is None else self._uid_of(obj))
-        if uid:
-            self._uids[key] = uid
-            self._keys[uid].add(key)
-            changed.add(uid)
 
 
 class DomainInformers:
     """All informers of the controller; they run inside `running`.
 
-    Attributes:
-        domains: All ComputeDomains.
-        templates: The metadata of claim templates with a domain's label, in all namespaces.
-        daemonsets: One informer per managed namespace, by the namespace's name.
-        network_policies: One informer per managed namespace, by the namespace's name.
-        cliques: One informer per managed namespace, by the namespace's name.
-        pods: One informer per managed namespace, by the namespace's name.
-        nodes: The metadata of nodes with a domain's label; None where the host runs IMEX.
+    There is one of all ComputeDomains, one of the metadata of claim templates with a domain's
+    label, and one of the metadata of nodes with it. Of each other kind there is one for each
+    managed namespace. Where the host runs IMEX there are domains and templates only.
     """
 
     def __init__(
@@ -133,102 +152,64 @@ class DomainInformers:
     ) -> None:
         self._api = api
         self._enqueue = enqueue
-        self._domains_by_template: dict[str, set[DomainUID]] = defaultdict(set)
-        self._template_by_domain: dict[DomainUID, str] = {}
+        self._template_names = _Index[DomainUID, str]()
         self._parsed: dict[DomainUID, tuple[JsonObject, ComputeDomain]] = {}
 
-        def informer(
-            locate: FindPath,
-            keep: Callable[[JsonObject], JsonObject],
-            params: Mapping[str, str] = _HAS_DOMAIN_LABEL,
-            uid_of: Callable[[JsonObject], str] = _uid_from_label,
-            on_change: EnqueueDomain = enqueue,
-            *,
-            metadata_only: bool = False,
-        ) -> IndexedInformer:
-            return IndexedInformer(
-                api,
-                locate,
-                params,
-                on_change,
-                observe_restart,
-                uid_of=uid_of,
-                keep=keep,
-                metadata_only=metadata_only,
-            )
-
-        self.domains = informer(
-            fixed_path(api_paths.ALL_DOMAINS),
-            kept_parts.of_domain,
-            {},
-            _uid_from_metadata,
-            on_change=self._domain_changed,
-        )
-        self.templates = informer(
+        informer = partial(IndexedInformer, api, observe_restart)
+        domains, nodes = (fixed_path(api_paths.path(kind)) for kind in (names.DOMAIN_KIND, "Node"))
+        self._domains = informer(self._domain_changed, domains, kept_parts.of_domain, params={})
+        self._templates = informer(
+            self._template_changed,
             self._templates_path,
             kept_parts.of_template,
-            on_change=self._template_changed,
             metadata_only=True,
         )
         used = () if is_host_managed else namespaces
-        self.daemonsets = {
-            name: informer(fixed_path(api_paths.daemonsets(name)), kept_parts.of_child)
-            for name in used
-        }
-        self.network_policies = {
-            name: informer(fixed_path(api_paths.network_policies(name)), kept_parts.of_child)
-            for name in used
-        }
-        self.cliques = {
-            name: informer(fixed_path(api_paths.cliques(name)), kept_parts.of_clique)
-            for name in used
-        }
-        self.pods = {
-            name: informer(fixed_path(api_paths.pods(name)), kept_parts.of_pod) for name in used
-        }
-        self.nodes = (
-            None
+        self._by_kind: dict[str, dict[str, IndexedInformer]] = {
+            names.DOMAIN_KIND: {"": self._domains},
+            TEMPLATE: {"": self._templates},
+            **{
+                kind: {
+                    name: informer(enqueue, fixed_path(api_paths.path(kind, name)), keep)
+                    for name in used
+                }
+                for kind, keep in _NAMESPACED.items()
+            },
+            "Node": {}
             if is_host_managed
-            else informer(fixed_path(api_paths.nodes()), kept_parts.of_node, metadata_only=True)
-        )
+            else {"": informer(enqueue, nodes, kept_parts.of_node, metadata_only=True)},
+        }
 
     def all_informers(self) -> Iterator[IndexedInformer]:
         """Every informer."""
-        yield self.domains
-        yield self.templates
-        yield from self.daemonsets.values()
-        yield from self.network_policies.values()
-        yield from self.cliques.values()
-        yield from self.pods.values()
-        if self.nodes is not None:
-            yield self.nodes
+        return (found for of_kind in self._by_kind.values() for found in of_kind.values())
 
     @property
     def problem(self) -> str:
         """Why the caches may be out of date; empty if they are current."""
-        for each in self.all_informers():
-            if each.informer.error:
-                return each.informer.error
-        is_synced = all(each.informer.has_synced for each in self.all_informers())
+        for indexed in self.all_informers():
+            if indexed.informer.error:
+                return indexed.informer.error
+        is_synced = all(indexed.informer.has_synced for indexed in self.all_informers())
         return "" if is_synced else "not everything has been listed yet"
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator["DomainInformers"]:
         """Run all informers for the block; `wait_synced` waits for the first list of each."""
         async with AsyncExitStack() as stack:
-            for each in self.all_informers():
-                await stack.enter_async_context(each.informer.running())
+            for indexed in self.all_informers():
+                await stack.enter_async_context(indexed.informer.running())
             yield self
 
     async def wait_synced(self) -> None:
         """Wait until every informer has listed: before that, a missing object may exist."""
-        for each in self.all_informers():
-            await each.informer.wait_for_sync()
+        for indexed in self.all_informers():
+            await indexed.informer.wait_for_sync()
 
     def all_domains(self) -> Iterator[ComputeDomain]:
         """Every domain that can be read, in the order of the UIDs."""
-        for uid in sorted(self.domains.uids()):
-            for stored in self.domains.objects_of(uid):
+        for uid in sorted(self._domains.uids()):
+            for stored in self._domains.objects_of(uid):
                 with background_tasks.contain("A ComputeDomain cannot be read", uid=uid) as read:
                     domain = self._parse_domain(uid, stored)
                 if read.error is None:
@@ -241,37 +222,27 @@ class DomainInformers:
         it with the UID of somebody else's domain and block that domain's deletion with a finalizer.
         So are network policies of another name: they are an administrator's.
         """
-        stored = next(self.domains.objects_of(uid), None)
+        stored = self._stored_domain(uid)
         namespace = stored["metadata"]["namespace"] if stored else ""
-        templates = [Child(TEMPLATE, each) for each in self.templates.objects_of(uid)]
-        pods = tuple(
-            daemon_pods.read(each)
-            for informer in self.pods.values()
-            for each in informer.objects_of(uid)
-        )
-        all_cliques = [
-            clique for informer in self.cliques.values() for clique in informer.objects_of(uid)
-        ]
+        templates = self._children(TEMPLATE, uid)
+        pods = tuple(map(daemon_pods.read, self._objects("Pod", uid)))
+        all_cliques = list(self._objects(names.CLIQUE_KIND, uid))
         cliques = _read_cliques(all_cliques, uid, pods)
         return DomainSnapshot(
             uid=uid,
             domain=None if stored is None else self._parse_domain(uid, stored),
             stored=stored or {},
-            daemonsets=tuple(
-                Child("DaemonSet", each)
-                for informer in self.daemonsets.values()
-                for each in informer.objects_of(uid)
-            ),
+            daemonsets=self._children("DaemonSet", uid),
             network_policies=tuple(
-                Child("NetworkPolicy", policy)
-                for informer in self.network_policies.values()
-                for policy in informer.objects_of(uid)
-                if policy["metadata"]["name"] == names.daemon_name(uid)
+                policy
+                for policy in self._children("NetworkPolicy", uid)
+                if policy.name == names.daemon_name(uid)
             ),
             daemon_templates=tuple(
                 template
                 for template in templates
-                if not _is_workload_template(template) and template.namespace in self.daemonsets
+                if not _is_workload_template(template)
+                and template.namespace in self._by_kind["DaemonSet"]
             ),
             workload_templates=tuple(
                 template
@@ -282,26 +253,27 @@ class DomainInformers:
             clique_objects=tuple(cliques),
             has_unread_cliques=len(cliques) < len(all_cliques),
             pods=pods,
-            nodes=tuple(
-                NodeName(each["metadata"]["name"])
-                for each in (self.nodes.objects_of(uid) if self.nodes else ())
-            ),
+            nodes=tuple(NodeName(node["metadata"]["name"]) for node in self._objects("Node", uid)),
         )
+
+    def template(self, key: str) -> JsonObject | None:
+        """The metadata of a claim template with a domain's label, by its namespace and name."""
+        return self._templates.informer.get(key)
 
     def domain_uids(self) -> set[DomainUID]:
         """UIDs of all domains, and of deleted domains that have left objects behind."""
-        return {uid for each in self.all_informers() for uid in each.uids()}
+        return {uid for informer in self.all_informers() for uid in informer.uids()}
 
     def namespace_of(self, uid: DomainUID) -> str:
         """The namespace of whose users the domain is, or of those who made up its UID."""
-        return self.domains.namespace_of(uid) or self.templates.namespace_of(uid)
+        return self._domains.namespace_of(uid) or self._templates.namespace_of(uid)
 
     def record_write(self, obj: JsonObject) -> None:
         """Put the result of our own write into the cache before the watch reports it.
 
         A write that removed the last finalizer of a terminating object counts as its deletion.
         """
-        informer = self._informer_of(obj).informer
+        informer = self._informer_of(obj)
         metadata = obj["metadata"]
         if metadata.get("deletionTimestamp") and not metadata.get("finalizers"):
             informer.record_delete(obj)
@@ -310,24 +282,20 @@ class DomainInformers:
 
     def record_deletion(self, obj: JsonObject) -> None:
         """Remove an object from the cache before the watch reports its deletion."""
-        self._informer_of(obj).informer.record_delete(obj)
+        self._informer_of(obj).record_delete(obj)
 
-    def _informer_of(self, obj: JsonObject) -> IndexedInformer:
-        kind, namespace = obj["kind"], obj["metadata"].get("namespace", "")
-        if kind == names.DOMAIN_KIND:
-            return self.domains
-        if kind == TEMPLATE:
-            return self.templates
-        by_kind = {
-            "DaemonSet": self.daemonsets,
-            "NetworkPolicy": self.network_policies,
-            names.CLIQUE_KIND: self.cliques,
-        }
-        if kind in by_kind:
-            return by_kind[kind][namespace]
-        assert kind == "Node", kind
-        assert self.nodes is not None
-        return self.nodes
+    def _informer_of(self, obj: JsonObject) -> Informer:
+        of_kind = self._by_kind[obj["kind"]]
+        return (of_kind.get("") or of_kind[obj["metadata"]["namespace"]]).informer
+
+    def _objects(self, kind: str, uid: DomainUID) -> Iterator[JsonObject]:
+        return (obj for found in self._by_kind[kind].values() for obj in found.objects_of(uid))
+
+    def _children(self, kind: Kind, uid: DomainUID) -> tuple[Child, ...]:
+        return tuple(Child(kind, obj) for obj in self._objects(kind, uid))
+
+    def _stored_domain(self, uid: DomainUID) -> JsonObject | None:
+        return next(self._domains.objects_of(uid), None)
 
     def _parse_domain(self, uid: DomainUID, stored: JsonObject) -> ComputeDomain:
         known = self._parsed.get(uid)
@@ -341,28 +309,18 @@ class DomainInformers:
         return apiversions.templates_path(version)
 
     def _domain_changed(self, uid: DomainUID) -> None:
-        """Enqueue the domain, and update which domains use which template name."""
-        before = self._template_by_domain.pop(uid, None)
-        if before is not None:
-            self._domains_by_template[before].discard(uid)
-            if not self._domains_by_template[before]:
-                del self._domains_by_template[before]
-        stored = next(self.domains.objects_of(uid), None)
+        """Enqueue the domain, and note the name of the template that it uses."""
+        stored = self._stored_domain(uid)
+        self._template_names.move(uid, None if stored is None else _template_key(stored))
         if stored is None:
             self._parsed.pop(uid, None)
-        else:
-            name = _template_key(stored)
-            self._template_by_domain[uid] = name
-            self._domains_by_template[name].add(uid)
         self._enqueue(uid)
 
     def _template_changed(self, uid: DomainUID) -> None:
         """Enqueue the domain, and every other domain that waits for the template's name."""
-        self._enqueue(uid)
-        template = self._template_by_domain.get(uid)
-        for other in self._domains_by_template.get(template, ()) if template else ():
-            if other != uid:
-                self._enqueue(other)
+        name = self._template_names.group_of.get(uid)
+        for waiting in {uid, *self._template_names.keys(name)}:
+            self._enqueue(waiting)
 
 
 def _read_cliques(
@@ -384,12 +342,12 @@ def _read_cliques(
     return read
 
 
-def _uid_from_label(obj: JsonObject) -> str:
-    return str((obj["metadata"].get("labels") or {}).get(names.DOMAIN_LABEL, ""))
-
-
-def _uid_from_metadata(obj: JsonObject) -> str:
-    return str(obj["metadata"]["uid"])
+def _uid_of(obj: JsonObject) -> str:
+    """The UID of the domain that an object is, or that its label names; empty if there is none."""
+    metadata = obj["metadata"]
+    if obj.get("kind") == names.DOMAIN_KIND:
+        return str(metadata["uid"])
+    return str((metadata.get("labels") or {}).get(names.DOMAIN_LABEL, ""))
 
 
 def _template_key(stored: JsonObject) -> str:

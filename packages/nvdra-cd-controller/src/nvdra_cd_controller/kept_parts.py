@@ -6,10 +6,16 @@ controller lists, of which it keeps none, however many objects there are. What i
 text and of the number of finalizers is bounded. What is not kept must not be lost by a write, so a
 kept object is never written back: it is patched, and where a patch replaces a list of which only a
 part is kept (`is_partial`), the object is read whole before.
+
+The DaemonSets and claim templates of all domains differ in a few names and UIDs, and so do the pods
+of their daemons. As JSON values each takes many times the memory of its text, so equal parts are
+kept once (`SharedParts`).
 Source: docs/decisions/cd-controller.md, "What does the controller keep of an object?".
 """
 
-from collections.abc import Collection, Mapping
+import operator
+import sys
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
 from nvdra_api import names
@@ -124,6 +130,43 @@ def of_child(obj: JsonObject) -> JsonObject:
     """
     metadata = {key: value for key, value in obj["metadata"].items() if key != "managedFields"}
     return {**obj, "metadata": metadata}
+
+
+class SharedParts:
+    """A transform of the objects of one collection.
+
+    What it returns has parts in common with other objects, so nobody may change it.
+    """
+
+    def __init__(self, trim: Callable[[JsonObject], JsonObject]) -> None:
+        """Create the transform.
+
+        Args:
+            trim: Returns the part of an object to keep.
+        """
+        self._trim = trim
+        self._last: JsonObject = {}
+
+    def __call__(self, obj: JsonObject) -> JsonObject:
+        """The part of the object to keep, with the parts of the last object where it can."""
+        self._last = shared(self._trim(obj), self._last)
+        return self._last
+
+
+def shared(value: Any, model: Any) -> Any:
+    """An equal value that has those parts of the model which are equal. Neither is changed."""
+    if type(value) is not type(model):
+        model = type(value)() if isinstance(value, dict | list) else None
+    if isinstance(value, dict):
+        made = {sys.intern(key): shared(each, model.get(key)) for key, each in value.items()}
+        is_model = made.keys() == model.keys() and all(model[key] is made[key] for key in made)
+        return model if is_model else made
+    if isinstance(value, list):
+        models = [*model, *value[len(model) :]]
+        items = [shared(*pair) for pair in zip(value, models, strict=False)]
+        is_model = len(items) == len(model) and all(map(operator.is_, items, model))
+        return model if is_model else items
+    return model if value == model else value
 
 
 def _metadata(obj: JsonObject) -> JsonObject:

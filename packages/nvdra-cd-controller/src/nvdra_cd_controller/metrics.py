@@ -54,26 +54,6 @@ class DomainMetrics:
         """The registry that `/metrics` shows."""
         return self.process.registry
 
-    def operation_started(self, operation: str) -> None:
-        """Count the start of an operation on a domain."""
-        self.process.operation_started(operation)
-
-    def operation_ended(self, operation: str) -> None:
-        """Count the end of an operation on a domain."""
-        self.process.operation_ended(operation)
-
-    def step(self, step: str, seconds: float) -> None:
-        """Record the duration of one step of an operation."""
-        self.process.step(step, seconds)
-
-    def spans_dropped(self, reason: str, count: int = 1) -> None:
-        """Count spans that were not exported."""
-        self.process.spans_dropped(reason, count)
-
-    def task_failed(self, task: str) -> None:
-        """Count an unexpected failure of a background task, which goes on."""
-        self.process.task_failed(task)
-
     def observe_formation(self, seconds: float) -> None:
         """Record how long after its creation a domain was Ready with its nodes."""
         self._formation.observe(seconds)

@@ -71,7 +71,8 @@ class MissingPods:
     async def _ask(self, daemonsets: Sequence[Child], deadline: float) -> str:
         for child in daemonsets:
             params = {"fieldSelector": failed_creates.selector(child.name)}
-            page = await self._api.get(api_paths.events(child.namespace), deadline, params)
+            path = api_paths.path("Event", child.namespace)
+            page = await self._api.get(path, deadline, params)
             latest = failed_creates.latest(page.get("items") or ())
             if latest is not None:
                 return failed_creates.cause(latest)

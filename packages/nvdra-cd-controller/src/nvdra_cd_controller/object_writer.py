@@ -8,7 +8,7 @@ and latency" (KW-9, KW-12).
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Final
 
 from nvdra_api import names
@@ -18,6 +18,7 @@ from nvdra_api.meta import JsonObject
 from nvdra_runtime.kube import apiversions, connection
 from nvdra_runtime.kube.client import Client
 from nvdra_runtime.kube.errors import Conflict, Invalid, NotFound
+from nvdra_runtime.telemetry import active_span
 
 from nvdra_cd_controller import api_paths, children, kept_parts
 from nvdra_cd_controller.domain_snapshot import TEMPLATE, Child, DomainSnapshot, Kind
@@ -41,16 +42,12 @@ class ObjectWriter:
     def __init__(self, api: Client, informers: DomainInformers) -> None:
         self._api = api
         self._informers = informers
-        self._specs = TemplateSpecs(informers.templates.informer.get)
+        self._specs = TemplateSpecs(informers.template)
 
-    async def prepare_domain(self, snapshot: DomainSnapshot, annotations: dict[str, str]) -> bool:
-        """Add our finalizer, so that a domain is not deleted before its children, and annotations.
-
-        Returns:
-            Whether anything was written.
-        """
+    async def prepare_domain(self, snapshot: DomainSnapshot, annotations: dict[str, str]) -> None:
+        """Add annotations, and our finalizer: a domain is not deleted before its children."""
         if names.DOMAIN_FINALIZER in _finalizers(snapshot.stored) and not annotations:
-            return False
+            return
         finalizers = await self._domain_finalizers(snapshot)
         metadata: JsonObject = {
             "resourceVersion": snapshot.stored["metadata"]["resourceVersion"],
@@ -58,53 +55,46 @@ class ObjectWriter:
         }
         if annotations:
             metadata["annotations"] = annotations
-        body = {"metadata": metadata}
-        stored = await self._api.patch(_domain_path(snapshot), body, _deadline())
-        self._informers.record_write(stored)
-        return True
+        await self._patch_domain(snapshot, metadata)
 
-    async def ensure(self, kind: Kind, desired: JsonObject, labelled: tuple[Child, ...]) -> bool:
+    async def ensure(self, desired: JsonObject, labelled: tuple[Child, ...]) -> None:
         """Create a child if it is missing, or correct it if somebody has changed it.
 
         Args:
-            kind: Kind of the child.
             desired: The child as it should be.
-            labelled: The objects of that kind with the domain's label. Those with another name
-                are left alone.
-
-        Returns:
-            Whether anything was written.
+            labelled: The objects of its kind with the domain's label. Those with another name are
+                left alone.
 
         Raises:
             PermanentError: `NameTaken`, `InvalidConfig`.
         """
         key = desired["metadata"]["namespace"], desired["metadata"]["name"]
-        child = next((each for each in labelled if (each.namespace, each.name) == key), None)
+        child = next((child for child in labelled if (child.namespace, child.name) == key), None)
         if child is None:
-            await self._create(kind, desired)
-            return True
-        if child.is_terminating:
-            return await self._release_terminating(child)
-        if kind == TEMPLATE:
-            child = await self._whole_template(child, desired)
-        return await self._correct(child, desired)
+            await self._create(desired)
+        elif child.is_terminating:
+            # Somebody deleted it while the domain lives: it is created again once it is gone. With
+            # other finalizers than ours it stays for now; the watch reports its end.
+            if names.DOMAIN_FINALIZER in child.finalizers:
+                await self._remove_finalizer(child)
+        else:
+            if child.kind == TEMPLATE:
+                child = await self._whole_template(child, desired)
+            await self._correct(child, desired)
 
-    async def remove(self, unwanted: tuple[Child, ...]) -> bool:
-        """Delete children that a domain is to have no more. Returns whether it deleted any."""
-        present = [child for child in unwanted if not child.is_terminating]
-        for child in present:
-            await self._delete(child)
-        return bool(present)
+    async def remove(self, unwanted: tuple[Child, ...]) -> None:
+        """Delete children that a domain is to have no more."""
+        for child in unwanted:
+            if not child.is_terminating:
+                await self._delete(child)
 
-    async def update_status(self, snapshot: DomainSnapshot, status: JsonObject) -> JsonObject:
-        """Write a domain's status and return the domain as the API server stored it."""
+    async def update_status(self, snapshot: DomainSnapshot, status: JsonObject) -> None:
+        """Write a domain's status."""
         stored_metadata = snapshot.stored["metadata"]
         metadata = {key: stored_metadata[key] for key in _STATUS_METADATA}
         # The server takes nothing but the status from it.
         body = {**_DOMAIN, "metadata": metadata, "spec": snapshot.stored["spec"], "status": status}
-        stored = await self._api.replace(f"{_domain_path(snapshot)}/status", body, _deadline())
-        self._informers.record_write(stored)
-        return stored
+        await self._write(self._api.replace(f"{_domain_path(snapshot)}/status", body, _deadline()))
 
     async def write_clique(self, clique: JsonObject, *, is_new: bool) -> JsonObject:
         """Create a clique, or set entries and owners of the version that it was computed from.
@@ -115,20 +105,17 @@ class ObjectWriter:
         name, namespace = clique["metadata"]["name"], clique["metadata"]["namespace"]
         try:
             if is_new:
-                stored = await self._create_clique(namespace, name, {**clique, **_CLIQUE})
-            else:
-                metadata = {
-                    key: clique["metadata"][key]
-                    for key in ("resourceVersion", "ownerReferences")
-                    if key in clique["metadata"]
-                }
-                body = {"metadata": metadata, "daemons": clique["daemons"]}
-                path = api_paths.cliques(namespace, name)
-                stored = await self._api.patch(path, body, _deadline())
+                return await self._create_clique(namespace, name, {**clique, **_CLIQUE})
+            metadata = {
+                key: clique["metadata"][key]
+                for key in ("resourceVersion", "ownerReferences")
+                if key in clique["metadata"]
+            }
+            body = {"metadata": metadata, "daemons": clique["daemons"]}
+            path = api_paths.path(names.CLIQUE_KIND, namespace, name)
+            return await self._write(self._api.patch(path, body, _deadline()))
         except NotFound as error:  # its last owner is gone, and the watch has not reported it yet
             raise Conflict(error.reason, error.message) from error
-        self._informers.record_write(stored)
-        return stored
 
     async def whole_clique(self, clique: JsonObject) -> JsonObject:
         """A clique as it is now, with what is not kept of it.
@@ -138,22 +125,22 @@ class ObjectWriter:
         """
         metadata = clique["metadata"]
         try:
-            path = api_paths.cliques(metadata["namespace"], metadata["name"])
+            path = api_paths.path(names.CLIQUE_KIND, metadata["namespace"], metadata["name"])
             return await self._api.get(path, _deadline())
         except NotFound as error:
             raise Conflict(error.reason, error.message) from error
 
     async def _create_clique(self, namespace: str, name: str, body: JsonObject) -> JsonObject:
+        path = api_paths.path(names.CLIQUE_KIND, namespace)
         try:
-            return await self._api.create(api_paths.cliques(namespace), body, _deadline())
+            return await self._write(self._api.create(path, body, _deadline()))
         except Conflict:
             # A daemon was faster, or the clique has lost the labels by which it is found.
-            path, metadata = api_paths.cliques(namespace, name), body["metadata"]
+            path, labels = f"{path}/{name}", body["metadata"]["labels"]
             stored = await self._api.get(path, _deadline())
-            labels = stored["metadata"].get("labels") or {}
-            if not metadata["labels"].items() <= labels.items():
+            if not labels.items() <= (stored["metadata"].get("labels") or {}).items():
                 version = stored["metadata"]["resourceVersion"]
-                change = {"resourceVersion": version, "labels": metadata["labels"]}
+                change = {"resourceVersion": version, "labels": labels}
                 stored = await self._api.patch(path, {"metadata": change}, _deadline())
             self._informers.record_write(stored)
             raise
@@ -174,25 +161,23 @@ class ObjectWriter:
             case RemoveDomainFinalizer():
                 await self._remove_domain_finalizer(snapshot)
 
-    async def _create(self, kind: Kind, desired: JsonObject) -> None:
-        child = Child(kind, children.creation_body(desired))
+    async def _create(self, desired: JsonObject) -> None:
+        child = Child(desired["kind"], children.creation_body(desired))
         path = await self._path(child, is_collection=True)
+        body = await self._request_body(child)
         try:
-            stored = await self._api.create(
-                path, await self._request_body(child), _deadline(), normalized=True
-            )
+            stored = await self._write(self._api.create(path, body, _deadline(), normalized=True))
         except Conflict:
             await self._adopt(child, desired)
         except Invalid as error:
             raise PermanentError(
                 Reason.INVALID_CONFIG,
                 f"the API server rejects {child}: {error.server_text}",
-                _VALID_SPECS.get(kind, "create the domain again with a valid spec"),
+                _VALID_SPECS.get(child.kind, "create the domain again with a valid spec"),
             ) from error
         else:
-            self._informers.record_write(stored)
-            if kind == TEMPLATE:
-                self._specs.record(await self._as_v1(kind, stored))
+            if child.kind == TEMPLATE:
+                self._specs.record(await self._as_v1(child.kind, stored))
 
     async def _whole_template(self, template: Child, desired: JsonObject) -> Child:
         """A template with its spec, which is remembered only if it is the desired one."""
@@ -222,14 +207,16 @@ class ObjectWriter:
             )
         await self._correct(found, desired)
 
-    async def _correct(self, child: Child, desired: JsonObject) -> bool:
+    async def _correct(self, child: Child, desired: JsonObject) -> None:
         corrected = children.corrected(child.object, desired)
         if corrected is None:
-            return False
-        if child.kind == TEMPLATE and children.differs_in_spec(child.object, desired):
+            return
+        if child.kind != TEMPLATE:
+            path = await self._path(child)
+            await self._write(self._api.replace(path, corrected, _deadline()))
+        elif children.differs_in_spec(child.object, desired):
             await self._delete(child)  # the spec is immutable; the next reconcile creates it again
-            return True
-        if child.kind == TEMPLATE:
+        else:
             finalizers = (*await self._all_finalizers(child), *corrected["metadata"]["finalizers"])
             metadata = {
                 "resourceVersion": child.object["metadata"]["resourceVersion"],
@@ -237,26 +224,25 @@ class ObjectWriter:
                 "finalizers": list(dict.fromkeys(finalizers)),
             }
             await self._patch(child, metadata)
-        else:
-            path = await self._path(child)
-            stored = await self._api.replace(path, corrected, _deadline())
-            self._informers.record_write(stored)
-        return True
 
     async def _patch(self, child: Child, metadata: JsonObject) -> None:
-        stored = await self._api.patch(
-            await self._path(child), {"metadata": metadata}, _deadline(), accept=_accepted(child)
-        )
-        self._informers.record_write({**stored, "kind": child.kind})
+        path, body = await self._path(child), {"metadata": metadata}
+        answer = self._api.patch(path, body, _deadline(), accept=_accepted(child))
+        await self._write(answer, child.kind)
 
-    async def _release_terminating(self, child: Child) -> bool:
-        """Let a child go that somebody deleted while the domain lives, to create it again."""
-        if names.DOMAIN_FINALIZER not in child.finalizers:
-            return False  # it has other finalizers; the watch reports its end
-        await self._remove_finalizer(child)
-        return True
+    async def _patch_domain(self, snapshot: DomainSnapshot, metadata: JsonObject) -> None:
+        body = {"metadata": metadata}
+        await self._write(self._api.patch(_domain_path(snapshot), body, _deadline()))
+
+    async def _write(self, answer: Awaitable[JsonObject], kind: str = "") -> JsonObject:
+        """Send a write, and put the answer into the caches. Of metadata `kind` says what it is."""
+        active_span.note_write()
+        stored = await answer
+        self._informers.record_write({**stored, "kind": kind} if kind else stored)
+        return stored
 
     async def _delete(self, child: Child) -> None:
+        active_span.note_write()
         path, uid = await self._path(child), child.object["metadata"]["uid"]
         try:
             answer = await self._api.delete(path, _deadline(), uid=uid, accept=_accepted(child))
@@ -268,20 +254,16 @@ class ObjectWriter:
             self._record_deletion(child)
 
     async def _remove_finalizer(self, child: Child) -> None:
-        finalizers = await self._all_finalizers(child)
-        remaining = [name for name in finalizers if name != names.DOMAIN_FINALIZER]
+        remaining = _without_ours(await self._all_finalizers(child))
         try:
             await self._patch(child, _finalizers_metadata(child.object, remaining))
         except NotFound:
             self._record_deletion(child)
 
     async def _remove_domain_finalizer(self, snapshot: DomainSnapshot) -> None:
-        finalizers = await self._domain_finalizers(snapshot)
-        remaining = [name for name in finalizers if name != names.DOMAIN_FINALIZER]
+        remaining = _without_ours(await self._domain_finalizers(snapshot))
         try:
-            body = {"metadata": _finalizers_metadata(snapshot.stored, remaining)}
-            stored = await self._api.patch(_domain_path(snapshot), body, _deadline())
-            self._informers.record_write(stored)
+            await self._patch_domain(snapshot, _finalizers_metadata(snapshot.stored, remaining))
         except NotFound:
             self._informers.record_deletion({**snapshot.stored, **_DOMAIN})
 
@@ -293,21 +275,22 @@ class ObjectWriter:
             {"op": "test", "path": path, "value": snapshot.uid},
             {"op": "remove", "path": path},
         ]
+        answer = self._api.patch(
+            api_paths.path("Node", name=node),
+            body,
+            _deadline(),
+            content_type="application/json-patch+json",
+            accept=connection.METADATA,
+        )
         try:
-            stored = await self._api.patch(
-                api_paths.nodes(node),
-                body,
-                _deadline(),
-                content_type="application/json-patch+json",
-                accept=connection.METADATA,
-            )
+            await self._write(answer, "Node")
         except NotFound:
-            return  # the node is gone; the watch reports it
-        except Invalid:  # the test fails, or the API server refuses the change
+            pass  # the node is gone; the watch reports it
+        except Invalid:
+            # The API server refuses the change, or the test fails: the label has another domain's
+            # UID, as the watch reports.
             if await self._has_label(node, snapshot.uid):
                 raise
-            return  # the label has another domain's UID; the watch reports it
-        self._informers.record_write({**stored, "kind": "Node"})
 
     async def _has_label(self, node: NodeName, uid: DomainUID) -> bool:
         selectors = {
@@ -315,13 +298,13 @@ class ObjectWriter:
             "labelSelector": f"{names.DOMAIN_LABEL}={uid}",
         }
         found = await self._api.get(
-            api_paths.nodes(), _deadline(), selectors, connection.METADATA_LIST
+            api_paths.path("Node"), _deadline(), selectors, connection.METADATA_LIST
         )
         return bool(found.get("items"))
 
     async def _domain_finalizers(self, snapshot: DomainSnapshot) -> Sequence[str]:
-        metadata = snapshot.stored["metadata"]
-        return await self._read_finalizers(api_paths.domain(metadata["namespace"]), snapshot.stored)
+        domains = api_paths.path(names.DOMAIN_KIND, snapshot.stored["metadata"]["namespace"])
+        return await self._read_finalizers(domains, snapshot.stored)
 
     async def _all_finalizers(self, child: Child) -> Sequence[str]:
         path = await self._path(child, is_collection=True)
@@ -344,8 +327,8 @@ class ObjectWriter:
 
     async def _path(self, child: Child, *, is_collection: bool = False) -> str:
         name = "" if is_collection else child.name
-        if child.kind in api_paths.OF_CHILDREN:
-            return api_paths.OF_CHILDREN[child.kind](child.namespace, name)
+        if child.kind != TEMPLATE:
+            return api_paths.path(child.kind, child.namespace, name)
         version = await self._api.dra_api_version(_deadline())
         return apiversions.templates_path(version, child.namespace, name)
 
@@ -388,7 +371,11 @@ def _finalizers_metadata(obj: JsonObject, finalizers: list[str]) -> JsonObject:
 
 def _domain_path(snapshot: DomainSnapshot) -> str:
     metadata = snapshot.stored["metadata"]
-    return api_paths.domain(metadata["namespace"], metadata["name"])
+    return api_paths.path(names.DOMAIN_KIND, metadata["namespace"], metadata["name"])
+
+
+def _without_ours(finalizers: Sequence[str]) -> list[str]:
+    return [name for name in finalizers if name != names.DOMAIN_FINALIZER]
 
 
 def _finalizers(obj: JsonObject) -> list[str]:

@@ -7,16 +7,17 @@ Source: docs/reference/compute-domain.md, "Aggregate status", "Known weaknesses 
 driver".
 """
 
+import math
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Final, Literal, NamedTuple
 
 from nvdra_api.errors import DriverError, Reason
-from nvdra_api.ids import CliqueID, NodeName
-from nvdra_api.meta import Condition, JsonObject
+from nvdra_api.ids import NodeName
+from nvdra_api.meta import JsonObject
 from nvdra_api.v1beta1 import ComputeDomain
 from nvdra_api.v1beta1.compute_domain import (
     NO_CLIQUE,
@@ -36,6 +37,9 @@ second, and one that must wait for its turn without a controller within a few mo
 
 _NOT_ACCEPTED: Final = (Reason.NAME_TAKEN, Reason.INVALID_CONFIG)
 """Failures for which a user must change an object; all others are failures of a call."""
+
+_NEED_ACTION: Final = ((ConditionType.ACCEPTED, "False"), (ConditionType.DEGRADED, "True"))
+"""Conditions on which a user or the administrator must act."""
 
 _MAX_NAMED_MEMBERS = 5
 _MAX_MESSAGE_LENGTH = 4096
@@ -122,7 +126,12 @@ def desired(domain: ComputeDomain, inputs: StatusInputs, now: datetime) -> JsonO
         now: The time of conditions that change.
     """
     members = inputs.members
-    values = _condition_values(domain, inputs, now)
+    values = {
+        ConditionType.ACCEPTED: _accepted(inputs.failure),
+        ConditionType.CHILDREN_READY: _children_ready(inputs),
+        ConditionType.READY: _ready(domain, inputs),
+        ConditionType.DEGRADED: _degraded(inputs, now),
+    }
     is_ready = values[ConditionType.READY].is_true
     listed = [member for member in _in_stored_order(domain, members) if member.is_listed]
     nodes = [_node(member) for member in listed][:MAX_LISTED_NODES]
@@ -146,33 +155,12 @@ def events(before: ComputeDomainStatus, after: ComputeDomainStatus) -> Iterator[
     """The Events to emit when a status changes."""
     for condition in after.conditions:
         old = before.condition(ConditionType(condition.type))
-        old_value = old and (old.status, old.reason, old.message)
-        if old_value == (condition.status, condition.reason, condition.message):
-            continue
         is_new = old is None or (old.status, old.reason) != (condition.status, condition.reason)
-        if is_new and _needs_action(condition):
+        if is_new and (condition.type, condition.status) in _NEED_ACTION:
             yield StatusEvent("Warning", condition.reason, condition.message)
     if is_formed(after) and not is_formed(before):
         ready = after.condition(ConditionType.READY)
         yield StatusEvent("Normal", ConditionReason.ALL_NODES_READY, ready.message if ready else "")
-
-
-def _needs_action(condition: Condition) -> bool:
-    """Whether somebody must act on the condition."""
-    if condition.type == ConditionType.ACCEPTED:
-        return condition.status == "False"
-    return condition.type == ConditionType.DEGRADED and condition.status == "True"
-
-
-def _condition_values(
-    domain: ComputeDomain, inputs: StatusInputs, now: datetime
-) -> dict[ConditionType, ConditionValue]:
-    return {
-        ConditionType.ACCEPTED: _accepted(inputs.failure),
-        ConditionType.CHILDREN_READY: _children_ready(inputs),
-        ConditionType.READY: _ready(domain, inputs),
-        ConditionType.DEGRADED: _degraded(inputs, now),
-    }
 
 
 def _accepted(failure: DriverError | None) -> ConditionValue:
@@ -181,147 +169,122 @@ def _accepted(failure: DriverError | None) -> ConditionValue:
     return ConditionValue(True, ConditionReason.ACCEPTED, "the domain is accepted")
 
 
-def _children_ready(inputs: StatusInputs) -> ConditionValue:
+def _obstacle(inputs: StatusInputs) -> ConditionValue | None:
+    """Why the children are not as they should be; None if they are."""
     if inputs.waits_for:
-        return _deleting(inputs)
+        text = _truncate(f"waiting for {inputs.waits_for}")
+        return ConditionValue(False, ConditionReason.DELETING, text)
     if inputs.failure is not None:
         return ConditionValue(False, inputs.failure.reason, inputs.failure.event_text)
     if not inputs.all_children_exist:
-        return ConditionValue(
-            False, ConditionReason.CHILDREN_MISSING, "the children are being created"
-        )
-    what = (
-        "claim template exists"
-        if inputs.is_host_managed
-        else "DaemonSet and both claim templates exist"
-    )
-    return ConditionValue(True, ConditionReason.CHILDREN_READY, f"the {what}")
+        text = "the children are being created"
+        return ConditionValue(False, ConditionReason.CHILDREN_MISSING, text)
+    return None
 
 
-def _deleting(inputs: StatusInputs) -> ConditionValue:
-    text = _truncate(f"waiting for {inputs.waits_for}")
-    return ConditionValue(False, ConditionReason.DELETING, text)
+def _children_ready(inputs: StatusInputs) -> ConditionValue:
+    daemons = "" if inputs.is_host_managed else "DaemonSet and both "
+    text = f"the {daemons}claim template{'s exist' if daemons else ' exists'}"
+    return _obstacle(inputs) or ConditionValue(True, ConditionReason.CHILDREN_READY, text)
 
 
 def _ready(domain: ComputeDomain, inputs: StatusInputs) -> ConditionValue:
     members = inputs.members
-    if inputs.waits_for:
-        return _deleting(inputs)
-    is_accepted = inputs.failure is None or inputs.failure.reason not in _NOT_ACCEPTED
     # A child that cannot be written, or is made again, takes nothing from the nodes that run.
-    if not members or not is_accepted:
-        if inputs.failure is not None:
-            return ConditionValue(False, inputs.failure.reason, inputs.failure.event_text)
-        if not inputs.all_children_exist:
-            return ConditionValue(
-                False, ConditionReason.CHILDREN_MISSING, "the children are being created"
-            )
+    if inputs.waits_for or not members or not _accepted(inputs.failure).is_true:
+        obstacle = _obstacle(inputs)
+        if obstacle is not None:
+            return obstacle
     if inputs.is_host_managed:
-        return ConditionValue(
-            True, ConditionReason.HOST_MANAGED, "the hosts run IMEX; its state is not known"
-        )
+        text = "the hosts run IMEX; its state is not known"
+        return ConditionValue(True, ConditionReason.HOST_MANAGED, text)
     not_ready = [member for member in members if not member.is_ready]
     expected = max(len(members), domain.spec.num_nodes)
-    count = f"{len(members) - len(not_ready)} of {expected} {_plural(expected, 'node')} ready"
+    nodes = "node is" if expected == 1 else "nodes are"
+    count = f"{len(members) - len(not_ready)} of {expected} {nodes} ready"
     if not_ready:
-        return ConditionValue(
-            False,
-            ConditionReason.DAEMONS_NOT_READY,
-            _truncate(f"{count}; {_list_members(not_ready)}"),
-        )
+        text = _truncate(f"{count}; {_list_members(not_ready)}")
+        return ConditionValue(False, ConditionReason.DAEMONS_NOT_READY, text)
     if len(members) < domain.spec.num_nodes:
         text = f"{count}; the other nodes do not have a workload of the domain yet"
         return ConditionValue(False, ConditionReason.NODES_MISSING, text)
     if not members:
-        return ConditionValue(
-            True, ConditionReason.NO_NODES_YET, "no node has a workload of the domain yet"
-        )
+        text = "no node has a workload of the domain yet"
+        return ConditionValue(True, ConditionReason.NO_NODES_YET, text)
     return ConditionValue(True, ConditionReason.ALL_NODES_READY, count)
 
 
 def _degraded(inputs: StatusInputs, now: datetime) -> ConditionValue:
-    failing = [member for member in inputs.members if member.pod_problem or _is_silent(member, now)]
-    if failing:
-        return ConditionValue(
-            True, ConditionReason.DAEMON_PODS_FAILING, _truncate(_list_members(failing))
-        )
-    conflicts = sorted(_index_conflicts(inputs))
-    if conflicts:
-        return ConditionValue(True, ConditionReason.INDEX_CONFLICT, _truncate("; ".join(conflicts)))
-    moved = [member for member in inputs.members if member.moved_to is not None]
-    if moved:
-        return ConditionValue(True, ConditionReason.CLIQUE_CHANGED, _truncate(_list_moved(moved)))
-    misdirected = list(_misdirected_links(inputs.members))
-    if misdirected:
-        return ConditionValue(
-            True, ConditionReason.IMEX_LINKS_MISDIRECTED, _truncate("; ".join(misdirected))
-        )
-    broken = list(_broken_links(inputs.members))
-    if broken:
-        return ConditionValue(True, ConditionReason.IMEX_LINKS_BROKEN, _truncate("; ".join(broken)))
-    full = sorted(_full_cliques(inputs))
-    waiting = [member for member in inputs.members if not member.is_listed]
-    if full and waiting:
-        text = (
-            f"{', '.join(full)} has {inputs.max_nodes} daemons, which is the maximum; "
-            f"{_list_members(waiting)}"
-        )
-        return ConditionValue(True, ConditionReason.CLIQUE_FULL, _truncate(text))
-    if inputs.has_unread_cliques:
-        text = (
-            "there are more objects computedomaincliques with the domain's UID than are read, and "
-            "no pod of the domain names them: a daemon's token is used by another program; delete "
-            "its pod, and then these objects"
-        )
-        return ConditionValue(True, ConditionReason.TOO_MANY_CLIQUES, text)
+    for reason, causes in _DEGRADATIONS.items():
+        text = "; ".join(causes(inputs, now))
+        if text:
+            return ConditionValue(True, reason, _truncate(text))
     return ConditionValue(False, ConditionReason.AS_EXPECTED, "nothing is wrong")
 
 
 def silence_due_in_s(members: Sequence[Member], now: datetime) -> float | None:
     """Seconds until a daemon's silence makes the domain Degraded; None if none is silent yet."""
     waits = (_silence_left_s(member, now) for member in members)
-    return min((left_s for left_s in waits if left_s is not None and left_s > 0), default=None)
+    return min((left_s for left_s in waits if 0 < left_s < math.inf), default=None)
 
 
-def _is_silent(member: Member, now: datetime) -> bool:
-    left_s = _silence_left_s(member, now)
-    return left_s is not None and left_s <= 0
-
-
-def _silence_left_s(member: Member, now: datetime) -> float | None:
+def _silence_left_s(member: Member, now: datetime) -> float:
+    """Seconds until a daemon has been silent too long; infinite if it has spoken."""
     try:
         since = datetime.fromisoformat(member.silent_since)
     except ValueError:
-        return None
+        return math.inf
     return SILENT_AFTER_S - (now - since.replace(tzinfo=since.tzinfo or UTC)).total_seconds()
 
 
-def _full_cliques(inputs: StatusInputs) -> Iterator[CliqueID]:
+def _failing_pods(inputs: StatusInputs, now: datetime) -> Iterator[str]:
+    yield _list_members(
+        member
+        for member in inputs.members
+        if member.pod_problem or _silence_left_s(member, now) <= 0
+    )
+
+
+def _full_cliques(inputs: StatusInputs, _: datetime) -> Iterator[str]:
     sizes = Counter(member.clique for member in inputs.members if member.clique != NO_CLIQUE)
-    yield from (clique for clique, size in sizes.items() if size >= inputs.max_nodes)
+    full = sorted(clique for clique, size in sizes.items() if size >= inputs.max_nodes)
+    waiting = [member for member in inputs.members if not member.is_listed]
+    if full and waiting:
+        yield f"{', '.join(full)} has {inputs.max_nodes} daemons, which is the maximum"
+        yield _list_members(waiting)
 
 
-def _broken_links(members: Sequence[Member]) -> Iterator[str]:
+def _unread_cliques(inputs: StatusInputs, _: datetime) -> Iterator[str]:
+    if inputs.has_unread_cliques:
+        yield (
+            "there are more objects computedomaincliques with the domain's UID than are read, and "
+            "no pod of the domain names them: a daemon's token is used by another program; delete "
+            "its pod, and then these objects"
+        )
+
+
+def _broken_links(inputs: StatusInputs, _: datetime) -> Iterator[str]:
     """Who cannot talk to whom, by the node that cannot be reached.
 
     Nodes that are not ready are told of elsewhere, and those that have left are nobody's concern.
     """
-    ready = {member.node for member in members if member.is_ready}
+    ready = {member.node for member in inputs.members if member.is_ready}
     sources: dict[tuple[NodeName, str], list[NodeName]] = defaultdict(list)
-    for member in members:
+    for member in inputs.members:
         for node, word in member.links.broken.items():
             if node in ready:
                 sources[node, word].append(member.node)
     for (node, word), nodes in sorted(sources.items()):
-        yield f"{_list_some(nodes)} cannot talk to {node} ({word})"
-    for member in members:
+        yield f"{_list_nodes(nodes)} cannot talk to {node} ({word})"
+    for member in inputs.members:
         if member.links.others:
             yield f"{member.node} cannot talk to {member.links.others} more nodes"
         if member.links.failure:
             yield f"the connections of {member.node} are not known: {member.links.failure}"
 
 
-def _list_moved(moved: Sequence[Member]) -> str:
+def _moved_nodes(inputs: StatusInputs, _: datetime) -> Iterator[str]:
+    moved = [member for member in inputs.members if member.moved_to is not None]
     elsewhere = [member for member in moved if member.moved_to]
     nowhere = [member for member in moved if not member.moved_to]
     remedies = {
@@ -330,45 +293,48 @@ def _list_moved(moved: Sequence[Member]) -> str:
         "see the Events of the Node, and `nvidia-smi -q` on it, section Fabric; if they do not "
         "join the fabric again, drain the node and reboot it": nowhere,
     }
-    return "; ".join(
-        f"{_list_left(members)}: {remedy}" for remedy, members in remedies.items() if members
+    for remedy, members in remedies.items():
+        if members:
+            yield f"{_list_texts(map(_describe_move, members))}: {remedy}"
+
+
+def _describe_move(member: Member) -> str:
+    clique = f"the clique {member.moved_to}" if member.moved_to else "no NVLink clique"
+    return (
+        f"the GPUs of {member.node} are in {clique} now, and its daemon has joined {member.clique}"
     )
 
 
-def _list_left(members: Sequence[Member]) -> str:
-    return _list_texts(
-        [
-            f"the GPUs of {member.node} are in "
-            f"{f'the clique {member.moved_to}' if member.moved_to else 'no NVLink clique'} now, "
-            f"and its daemon has joined {member.clique}"
-            for member in members
-        ]
-    )
-
-
-def _misdirected_links(members: Sequence[Member]) -> Iterator[str]:
-    for member in members:
+def _misdirected_links(inputs: StatusInputs, _: datetime) -> Iterator[str]:
+    for member in inputs.members:
         if member.links.strangers:
             yield (
                 f"the nvidia-imex of {member.node} is connected to a host that is no member of the "
-                f"domain, as {_list_some(sorted(member.links.strangers))}: it is signalled to end "
+                f"domain, as {_list_nodes(sorted(member.links.strangers))}: it is signalled to end "
                 "the connection; if this stays, delete the daemon's pod"
             )
 
 
-def _list_some(nodes: Sequence[str]) -> str:
-    first, rest = nodes[:_MAX_NAMED_MEMBERS], len(nodes[_MAX_NAMED_MEMBERS:])
-    return ", ".join(first) + (f" and {rest} more" if rest else "")
-
-
-def _index_conflicts(inputs: StatusInputs) -> Iterator[str]:
+def _index_conflicts(inputs: StatusInputs, _: datetime) -> Iterator[str]:
     members = [member for member in inputs.members if member.clique != NO_CLIQUE]
     used = Counter((member.clique, member.index) for member in members)
-    for member in members:
+    for member in sorted(members, key=lambda member: member.node):
         if not 0 <= member.index < inputs.max_nodes:
             yield f"{member.node} has index {member.index}, the maximum is {inputs.max_nodes - 1}"
         elif used[member.clique, member.index] > 1:
             yield f"{member.node} shares index {member.index} of clique {member.clique}"
+
+
+_DEGRADATIONS: Final[Mapping[str, Callable[[StatusInputs, datetime], Iterator[str]]]] = {
+    ConditionReason.DAEMON_PODS_FAILING: _failing_pods,
+    ConditionReason.INDEX_CONFLICT: _index_conflicts,
+    ConditionReason.CLIQUE_CHANGED: _moved_nodes,
+    ConditionReason.IMEX_LINKS_MISDIRECTED: _misdirected_links,
+    ConditionReason.IMEX_LINKS_BROKEN: _broken_links,
+    ConditionReason.CLIQUE_FULL: _full_cliques,
+    ConditionReason.TOO_MANY_CLIQUES: _unread_cliques,
+}
+"""What may be wrong with a domain, and the texts that say it: the first that has any is said."""
 
 
 def _condition(
@@ -411,19 +377,20 @@ def _node(member: Member) -> JsonObject:
     }
 
 
-def _list_members(members: Sequence[Member]) -> str:
+def _list_members(members: Iterable[Member]) -> str:
     return _list_texts(
-        [f"{member.node}: {member.pod_problem or member.not_ready_because}" for member in members]
+        f"{member.node}: {member.pod_problem or member.not_ready_because}" for member in members
     )
 
 
-def _list_texts(texts: Sequence[str]) -> str:
-    first, rest = texts[:_MAX_NAMED_MEMBERS], len(texts[_MAX_NAMED_MEMBERS:])
-    return "; ".join([*first, *([f"and {rest} more"] if rest else [])])
+def _list_texts(texts: Iterable[str], last: str = "; and", separator: str = "; ") -> str:
+    """The first texts, and how many there are besides."""
+    first, rest = (found := list(texts))[:_MAX_NAMED_MEMBERS], found[_MAX_NAMED_MEMBERS:]
+    return separator.join(first) + (f"{last} {len(rest)} more" if rest else "")
 
 
-def _plural(count: int, noun: str) -> str:
-    return f"{noun} is" if count == 1 else f"{noun}s are"
+def _list_nodes(nodes: Iterable[str]) -> str:
+    return _list_texts(nodes, " and", ", ")
 
 
 def _truncate(text: str) -> str:

@@ -24,13 +24,11 @@ class TeardownResult(NamedTuple):
         snapshot: The domain after the run.
         waits_for: What the deletion waits for, as text; empty if it is complete.
         is_stuck: Whether actions had no effect in the caches, so that the run must be repeated.
-        has_acted: Whether any action was performed.
     """
 
     snapshot: DomainSnapshot
     waits_for: str
     is_stuck: bool
-    has_acted: bool
 
 
 class TeardownRunner:
@@ -49,10 +47,8 @@ class TeardownRunner:
         previous: Step | None = None
         while True:
             step = teardown.next_step(snapshot)
-            if not step.actions:
-                return TeardownResult(snapshot, step.waits_for, False, previous is not None)
-            if step == previous:
-                return TeardownResult(snapshot, step.waits_for, True, True)
+            if not step.actions or step == previous:
+                return TeardownResult(snapshot, step.waits_for, bool(step.actions))
             await self._perform_step(snapshot, step)
             previous, snapshot = step, self._informers.snapshot(snapshot.uid)
 

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from nvdra_api.meta import JsonObject
 from nvdra_runtime.kube.informer_cache import object_key
 
-from nvdra_cd_controller.shared_parts import shared
+from nvdra_cd_controller.kept_parts import shared
 
 _FEWEST: Final = 256
 """Below this many specs none is looked for that is no longer of use."""

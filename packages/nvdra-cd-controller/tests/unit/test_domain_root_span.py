@@ -12,17 +12,25 @@ from nvdra_api.v1beta1.compute_domain import ComputeDomainStatus
 from nvdra_cd_controller import status
 from nvdra_cd_controller.domain_root_span import ANNOTATION, DomainRootSpan
 from nvdra_cd_controller.domain_snapshot import Child, DomainSnapshot
+from nvdra_cd_controller.informers import DomainInformers
 from nvdra_cd_controller.members import Member
 from nvdra_cd_controller.metrics import DomainMetrics
+from nvdra_cd_controller.object_writer import ObjectWriter
 from nvdra_cd_controller.status import StatusInputs
 from nvdra_runtime.telemetry import keys, trace_ids
 from nvdra_runtime.telemetry.instrumentation import Telemetry
 from nvdra_runtime.telemetry.recent_traces.recorder import TraceRecorder
 from nvdra_runtime.telemetry.spans import Span
+from nvdra_testing import virtual_time
 from nvdra_testing.control_plane import domain_values
 from nvdra_testing.control_plane.domain_values import UID
+from nvdra_testing.faults.recorded_api import RecordedApi
 
 CREATED = datetime(2026, 1, 1, tzinfo=UTC)
+DAEMONSET = {
+    "kind": "DaemonSet",
+    "metadata": {"name": "d", "namespace": "nvdra", "uid": "u", "resourceVersion": "5"},
+}
 
 
 @dataclass
@@ -40,8 +48,13 @@ class Setting:
     def __init__(self) -> None:
         self.clock = Clock()
         self.metrics = DomainMetrics()
-        self.telemetry = Telemetry(self.clock, self.metrics, TraceRecorder())
-        self.root_span = DomainRootSpan(self.telemetry, self.clock)
+        self.telemetry = Telemetry(self.clock, self.metrics.process, TraceRecorder())
+        self.api = RecordedApi(lambda asked: (200, {**DAEMONSET, "spec": asked.body}))
+        informers = DomainInformers(
+            self.api, ["nvdra"], lambda _: None, lambda _: None, is_host_managed=False
+        )
+        writer = ObjectWriter(self.api, informers)
+        self.root_span = DomainRootSpan(writer, self.telemetry, self.metrics, self.clock)
 
     def written(self) -> list[Span]:
         return [span for trace in self.telemetry.recorder.traces() for span in trace.spans]
@@ -65,9 +78,8 @@ def status_of(members: int = 0, num_nodes: int = 0) -> ComputeDomainStatus:
 def test_it_is_due_once_the_domain_is_formed() -> None:
     setting = Setting()
 
-    assert not setting.root_span.is_due(view(), status_of())
-    assert setting.root_span.is_due(view(), status_of(members=1))
-    assert setting.root_span.due_in_s(view()) == 60
+    assert setting.root_span.due_in_s(view(), status_of()) == 60
+    assert setting.root_span.due_in_s(view(), status_of(members=1)) == 0
 
 
 def test_the_root_span_begins_with_the_domains_creation() -> None:
@@ -93,9 +105,9 @@ def test_a_domain_that_does_not_form_gets_its_root_span_after_a_minute() -> None
     setting = Setting()
     waiting = status_of(num_nodes=2)
     setting.clock.seconds = 59.9
-    assert not setting.root_span.is_due(view(), waiting)
+    assert setting.root_span.due_in_s(view(), waiting) == pytest.approx(0.1)
     setting.clock.seconds = 60
-    assert setting.root_span.is_due(view(), waiting)
+    assert setting.root_span.due_in_s(view(), waiting) == 0
 
     setting.root_span.write(view(), waiting)
     (root,) = setting.written()
@@ -110,7 +122,7 @@ def test_a_domain_that_is_deleted_before_it_is_formed_gets_its_root_span() -> No
     setting = Setting()
     going = view(deletionTimestamp="2026-01-01T00:00:05Z")
 
-    assert setting.root_span.is_due(going, status_of())
+    assert setting.root_span.due_in_s(going, status_of()) == 0
     setting.root_span.write(going, status_of())
     (root,) = setting.written()
     assert root.attributes[keys.OUTCOME] == "cancelled"
@@ -119,13 +131,27 @@ def test_a_domain_that_is_deleted_before_it_is_formed_gets_its_root_span() -> No
 def test_it_is_written_only_once_also_by_another_controller() -> None:
     setting, after = Setting(), status_of(members=1)
     value = setting.root_span.write(view(), after)
-    assert not setting.root_span.is_due(view(), after)
-    assert setting.root_span.due_in_s(view()) is None
+    assert setting.root_span.due_in_s(view(), after) is None
 
     daemonset = Child("DaemonSet", {"metadata": {"annotations": {ANNOTATION: value}}})
     another = Setting()
-    assert another.root_span.is_due(view(), after)
-    assert not another.root_span.is_due(replace(view(), daemonsets=(daemonset,)), after)
+    assert another.root_span.due_in_s(view(), after) == 0
+    assert another.root_span.due_in_s(replace(view(), daemonsets=(daemonset,)), after) is None
+
+
+def test_the_child_by_which_the_next_controller_knows_it_is_annotated_once() -> None:
+    setting, after = Setting(), status_of(members=1)
+    formed = replace(view(), daemonsets=(Child("DaemonSet", DAEMONSET),))
+
+    async def main() -> None:
+        for _ in range(2):
+            await setting.root_span.write_if_due(formed, status_of())
+            await setting.root_span.write_if_due(formed, after)
+
+    virtual_time.run_with_virtual_time(main)
+    (annotated,) = setting.api.requests
+    assert annotated.body == {"metadata": {"annotations": {ANNOTATION: "2026-01-01T00:00:00Z"}}}
+    assert len(setting.written()) == 1
 
 
 def going(facts: StatusInputs) -> DomainSnapshot:
@@ -162,9 +188,8 @@ def test_without_a_daemonset_the_workloads_template_is_annotated() -> None:
 
     after = status_of(members=1)
     marked = replace(view(), workload_templates=(template(**{ANNOTATION: "then"}),))
-    assert root_span.is_due(bare, after)
-    assert not root_span.is_due(marked, after)
-    assert root_span.due_in_s(marked) is None
+    assert root_span.due_in_s(bare, after) == 0
+    assert root_span.due_in_s(marked, after) is None
 
 
 def test_a_domain_that_never_had_children_gets_its_root_span_when_it_is_deleted() -> None:

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is kept of an object is all that is read of it, and does not grow with what users write."""
 
+import copy
 import json
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from nvdra_api import names
 from nvdra_api.meta import JsonObject
 from nvdra_api.v1beta1 import ComputeDomain
@@ -175,3 +178,47 @@ def test_an_older_domain_without_a_channel_is_kept_without_one() -> None:
     del whole["spec"]["channel"]
     assert kept_parts.of_domain(whole) == whole
     assert ComputeDomain.model_validate(kept_parts.of_domain(whole)).spec.channel is None
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers(-2, 2) | st.text(max_size=2),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abc"), inner),
+    max_leaves=12,
+)
+
+
+@given(values, values)
+def test_the_value_stays_the_same_and_nothing_is_changed(value: Any, model: Any) -> None:
+    before = copy.deepcopy((value, model))
+    made = kept_parts.shared(value, model)
+    assert json.dumps(made, sort_keys=True) == json.dumps(value, sort_keys=True)
+    assert (value, model) == before
+
+
+@given(values)
+def test_an_equal_value_is_the_model_itself(value: Any) -> None:
+    assert kept_parts.shared(json.loads(json.dumps(value)), value) is value
+
+
+def test_true_is_not_one() -> None:
+    assert kept_parts.shared({"a": [True]}, {"a": [1]})["a"][0] is True
+
+
+def test_objects_of_a_collection_differ_in_their_own_parts_alone() -> None:
+    def daemonset(uid: str) -> Any:
+        container = {"name": "daemon", "env": [{"name": "A", "value": "1"}, {"name": "UID"}]}
+        text = json.dumps(
+            {
+                "metadata": {"name": uid, "managedFields": [1]},
+                "spec": {"selector": {"uid": uid}, "template": {"containers": [container]}},
+            }
+        )
+        return json.loads(text)
+
+    transform = kept_parts.SharedParts(
+        lambda obj: {"metadata": {"name": obj["metadata"]["name"]}, **obj}
+    )
+    first, second = transform(daemonset("u-1")), transform(daemonset("u-2"))
+    assert second == daemonset("u-2")
+    assert second["spec"]["template"] is first["spec"]["template"]
+    assert second["spec"]["selector"] is not first["spec"]["selector"]

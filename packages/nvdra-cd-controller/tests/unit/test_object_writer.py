@@ -133,8 +133,8 @@ def test_the_domains_finalizer_is_added_and_removed_on_the_version_that_was_read
             "annotations": settings,
         }
     }
-    is_written, api = run(echoed(bare), lambda writer: writer.prepare_domain(SNAPSHOT, {}))
-    assert (is_written, api.requests) == (False, [])
+    _, api = run(echoed(bare), lambda writer: writer.prepare_domain(SNAPSHOT, {}))
+    assert api.requests == []
     _, api = run(
         echoed(SNAPSHOT.stored),
         lambda writer: writer.perform(SNAPSHOT, RemoveDomainFinalizer()),
@@ -196,11 +196,7 @@ def test_a_conflict_is_told_so_that_the_domain_is_looked_at_again() -> None:
 
 def test_a_child_that_is_missing_is_created_as_the_server_normalizes_it() -> None:
     wanted = wanted_template()
-    is_written, api = run(
-        always((200, stored(wanted))),
-        lambda writer: writer.ensure("ResourceClaimTemplate", wanted, ()),
-    )
-    assert is_written is True
+    _, api = run(always((200, stored(wanted))), lambda writer: writer.ensure(wanted, ()))
     sent = api.sent(f"POST {TEMPLATES}")
     assert sent.body == children.creation_body(wanted)
     assert sent.content_type == "application/yaml"
@@ -219,17 +215,12 @@ def test_an_object_of_the_childs_name_is_taken_over_only_if_it_is_ours() -> None
 
         return answer
 
-    error, api = run(
-        answers(foreign), lambda writer: writer.ensure("ResourceClaimTemplate", wanted, ())
-    )
+    error, api = run(answers(foreign), lambda writer: writer.ensure(wanted, ()))
     assert isinstance(error, PermanentError)
     assert error.reason is Reason.NAME_TAKEN
     assert f"the ComputeDomain with the UID {OTHER}" in error.message
     assert api.lines() == [f"POST {TEMPLATES}", f"GET {TEMPLATE}"]
-    is_written, api = run(
-        answers(unlabelled), lambda writer: writer.ensure("ResourceClaimTemplate", wanted, ())
-    )
-    assert is_written is True
+    _, api = run(answers(unlabelled), lambda writer: writer.ensure(wanted, ()))
     assert api.lines() == [f"POST {TEMPLATES}", f"GET {TEMPLATE}", f"PATCH {TEMPLATE}"]
 
 
@@ -237,11 +228,7 @@ def test_a_template_with_another_spec_is_deleted_because_it_cannot_be_changed() 
     wanted = wanted_template()
     other = stored(wanted)
     other["spec"] = {"spec": {"devices": {"requests": []}}}
-    is_written, api = run(
-        always((200, other)),
-        lambda writer: writer.ensure("ResourceClaimTemplate", wanted, (metadata_of(other),)),
-    )
-    assert is_written is True
+    _, api = run(always((200, other)), lambda writer: writer.ensure(wanted, (metadata_of(other),)))
     assert api.lines() == [f"GET {TEMPLATE}", f"DELETE {TEMPLATE}"]
     assert api.requests[1].body["preconditions"] == {"uid": "uid-ResourceClaimTemplate"}
 
@@ -250,65 +237,54 @@ def test_the_spec_of_a_template_is_read_once() -> None:
     wanted = wanted_template()
     known = metadata_of(stored(wanted))
 
-    async def twice(writer: ObjectWriter) -> list[bool]:
-        return [await writer.ensure("ResourceClaimTemplate", wanted, (known,)) for _ in range(2)]
+    async def twice(writer: ObjectWriter) -> None:
+        for _ in range(2):
+            await writer.ensure(wanted, (known,))
 
-    written, api = run(always((200, stored(wanted))), twice)
-    assert written == [False, False]
+    _, api = run(always((200, stored(wanted))), twice)
     assert api.lines() == [f"GET {TEMPLATE}"]
 
 
 def test_the_spec_of_a_template_that_the_controller_created_is_known() -> None:
     wanted = wanted_template()
 
-    async def created_and_seen(writer: ObjectWriter) -> bool:
-        await writer.ensure("ResourceClaimTemplate", wanted, ())
-        known = metadata_of(stored(wanted))
-        return await writer.ensure("ResourceClaimTemplate", wanted, (known,))
+    async def created_and_seen(writer: ObjectWriter) -> None:
+        await writer.ensure(wanted, ())
+        await writer.ensure(wanted, (metadata_of(stored(wanted)),))
 
-    written, api = run(always((201, stored(wanted))), created_and_seen)
-    assert written is False
+    _, api = run(always((201, stored(wanted))), created_and_seen)
     assert api.lines() == [f"POST {TEMPLATES}"]
 
 
 def test_a_child_as_it_should_be_is_not_written() -> None:
     wanted = wanted_daemonset()
-    is_written, api = run(
-        always((500, {})),
-        lambda writer: writer.ensure("DaemonSet", wanted, (child(stored(wanted)),)),
-    )
-    assert is_written is False
+    _, api = run(always((500, {})), lambda writer: writer.ensure(wanted, (child(stored(wanted)),)))
     assert api.requests == []
 
 
 def test_a_network_policy_is_written_like_every_child() -> None:
     wanted = wanted_policy()
-    _, api = run(
-        always((201, stored(wanted))), lambda writer: writer.ensure("NetworkPolicy", wanted, ())
-    )
+    _, api = run(always((201, stored(wanted))), lambda writer: writer.ensure(wanted, ()))
     assert api.sent(f"POST {POLICIES}").body == wanted
     changed = stored(wanted)
     changed["spec"] = {**wanted["spec"], "ingress": [{}]}
-    _, api = run(
-        echoed(changed), lambda writer: writer.ensure("NetworkPolicy", wanted, (child(changed),))
-    )
+    _, api = run(echoed(changed), lambda writer: writer.ensure(wanted, (child(changed),)))
     assert api.sent(f"PUT {POLICY}").body["spec"] == wanted["spec"]
 
 
 def test_network_policies_that_are_not_wanted_any_more_are_deleted_once() -> None:
     there = child(stored(wanted_policy()))
     leaving = child(stored(wanted_policy(), deletionTimestamp="2026-01-01T00:00:00Z"))
-    is_written, api = run(always((200, {})), lambda writer: writer.remove((there,)))
-    assert is_written is True
+    _, api = run(always((200, {})), lambda writer: writer.remove((there,)))
     assert api.sent(f"DELETE {POLICY}").body["preconditions"] == {"uid": "uid-NetworkPolicy"}
-    is_written, api = run(always((200, {})), lambda writer: writer.remove((leaving,)))
-    assert (is_written, api.requests) == (False, [])
+    _, api = run(always((200, {})), lambda writer: writer.remove((leaving,)))
+    assert api.requests == []
 
 
 def test_a_network_policy_that_cannot_be_written_names_what_to_correct() -> None:
     wanted = wanted_policy()
     ensure: Callable[[ObjectWriter], Any] = lambda writer: writer.ensure(  # noqa: E731
-        "NetworkPolicy", wanted, ()
+        wanted, ()
     )
     invalid, _ = run(always(recorded_api.status(422, "Invalid")), ensure)
     assert "daemon.networkPolicy.metricsFrom" in invalid.remedy
@@ -439,7 +415,7 @@ def test_a_template_that_lost_its_label_gets_it_and_keeps_the_finalizers_of_othe
             return 200, whole
         return listed(whole)(request)
 
-    _, api = run(answer, lambda writer: writer.ensure("ResourceClaimTemplate", wanted, ()))
+    _, api = run(answer, lambda writer: writer.ensure(wanted, ()))
     assert api.sent(f"PATCH {TEMPLATE}").body == {
         "metadata": {
             "resourceVersion": "5",
@@ -456,7 +432,7 @@ def test_the_spec_of_a_template_that_is_not_ours_is_not_remembered() -> None:
 
     async def twice(writer: ObjectWriter) -> None:
         for _ in range(2):
-            await writer.ensure("ResourceClaimTemplate", wanted, (known,))
+            await writer.ensure(wanted, (known,))
 
     _, api = run(always((200, other)), twice)
     assert api.lines("GET") == [f"GET {TEMPLATE}"] * 2

@@ -2,7 +2,9 @@
 """The daemon's start: creates its parts in order and stops them in the opposite order."""
 
 import asyncio
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -63,111 +65,170 @@ _BURST: Final = 40
 LOG = logs.logger(__name__)
 
 
+_Shown = tuple[probes.Check, debug_endpoint.StatusSource]
+
+
+@dataclass(frozen=True, slots=True)
+class _Process:
+    """What every part of the daemon uses."""
+
+    settings: Settings
+    clock: SystemClock
+    metrics: ProcessMetrics
+    api: Client
+    annotation: LinksAnnotation
+    spans: DomainSpans
+
+
+@dataclass(frozen=True, slots=True)
+class _NodeFiles:
+    """The files of this pod and its node, and the thread on which they are read and written."""
+
+    thread: Worker
+    imex: ImexFiles
+    ready_lock: ReadyLockHolder
+    index: IndexFile
+    last_index: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    """What makes this node a member of its domain."""
+
+    supervisor: Supervisor
+    imex: ImexMonitor
+    list: MemberList
+    daemon: Daemon
+    links: LinkMonitor
+
+
 async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Event) -> None:
     """Run a domain's daemon on this node until `stop` is set."""
     LOG.info("Starting", version=__version__, **process_settings.as_flags(settings))
-    clock = SystemClock()
+    clock, metrics = SystemClock(), ProcessMetrics(driver=names.COMPUTE_DOMAIN_DRIVER)
     began = clock.now()
-    metrics = ProcessMetrics(driver=names.COMPUTE_DOMAIN_DRIVER)
-    async with AsyncExitStack() as stack:
-        enter = stack.enter_async_context
-        telemetry = await enter(
-            instrumentation.for_process(
-                PROGRAM, __version__, settings.node, settings.pod_uid, clock=clock, metrics=metrics
-            )
+    async with (
+        instrumentation.for_process(
+            PROGRAM, __version__, settings.node, settings.pod_uid, clock=clock, metrics=metrics
+        ) as telemetry,
+        kube.connect(
+            KubeSettings(settings.kubeconfig, _QPS, _BURST, f"{PROGRAM}/{__version__}"),
+            request_observer.count_and_log(metrics),
+        ) as api,
+        _labelled(settings, api) as annotation,
+    ):
+        domain = DomainReference(
+            settings.compute_domain_namespace, settings.compute_domain_name, settings.domain
         )
-        api = await enter(
-            kube.connect(
-                KubeSettings(settings.kubeconfig, _QPS, _BURST, f"{PROGRAM}/{__version__}"),
-                request_observer.count_and_log(metrics),
-            )
-        )
-        annotation = LinksAnnotation(api, settings.pod_namespace, settings.pod_name)
-        if not settings.announces_itself:
-            await enter(
-                clique_label.set_in_background(
-                    api,
-                    settings.pod_namespace,
-                    settings.pod_name,
-                    settings.clique,
-                    lambda: annotation.value,
-                )
-            )
-        spans = DomainSpans(
-            telemetry,
-            clock,
-            _domain_reference(settings),
-            settings.clique,
-            settings.node,
-            has_own_trace=settings.member_trace,
-        )
-        if settings.clique:
-            check, status = await _run_member(
-                stack, settings, api, annotation, spans, clock, metrics
-            )
-        else:
-            LOG.info("This node has no NVLink fabric: there is no IMEX to run")
-            check, status = _check_without_fabric, partial(status_report.identity, settings)
-        await enter(
+        own_trace, place = settings.member_trace, (settings.clique, settings.node)
+        spans = DomainSpans(telemetry, clock, domain, *place, has_own_trace=own_trace)
+        process = _Process(settings, clock, metrics, api, annotation, spans)
+        async with (
+            _running(process) as (check, document),
             servers.serve_public(
                 settings.http_endpoint,
                 {"imex": check, "tasks": probes.tasks_check(telemetry.task_failures)},
                 metrics.registry,
                 settings.metrics_path,
                 metrics.connection_dropped,
-            )
-        )
-        await enter(
+            ),
             servers.serve_debug(
                 settings.debug_endpoint,
                 telemetry.recorder,
                 logging,
                 clock,
-                status,
+                document,
                 metrics.connection_dropped,
-            )
+            ),
+        ):
+            spans.record("start daemon", began)
+            await stop.wait()
+            LOG.info("Stopping")
+
+
+@asynccontextmanager
+async def _labelled(settings: Settings, api: Client) -> AsyncIterator[LinksAnnotation]:
+    """Yield the annotation of our pod. A daemon that does not announce itself labels the pod."""
+    pod = (settings.pod_namespace, settings.pod_name)
+    annotation = LinksAnnotation(api, *pod)
+    if settings.announces_itself:
+        yield annotation
+        return
+    async with clique_label.set_in_background(api, *pod, settings.clique, lambda: annotation.value):
+        yield annotation
+
+
+@asynccontextmanager
+async def _running(process: _Process) -> AsyncIterator[_Shown]:
+    """Run what a node with fabric needs; on others there is nothing to run.
+
+    Yields the check of `/readyz`, and the source of the debug page.
+    """
+    settings = process.settings
+    if not settings.clique:
+        LOG.info("This node has no NVLink fabric: there is no IMEX to run")
+        yield _check_without_fabric, partial(status_report.identity, settings)
+        return
+    recorder = EventRecorder(process.api, PROGRAM, settings.node, process.clock.now)
+    async with (
+        recorder.running() as events,
+        _node_files(settings) as files,
+    ):
+        member = _member(process, files, events)
+        node_clique_monitor = NodeCliqueMonitor(
+            settings.clique,
+            partial(files.thread.run, node_clique.read, settings.imex_dir),
+            process.annotation.write_node_clique,
         )
-        spans.record("start daemon", began)
-        await stop.wait()
-        LOG.info("Stopping")
+        daemon, links = member.daemon, member.links
+        report = StatusReport(
+            settings, daemon, member.list, member.supervisor, links, process.clock
+        )
+        async with (
+            member.supervisor.running(),
+            member.imex.running(member.supervisor),
+            member.list.running(),
+            daemon.running(),
+            links.running(),
+            background_tasks.running(node_clique=node_clique_monitor.run),
+        ):
+            yield lambda: _describe_problem(daemon.problem_tracker.error), report.document
 
 
-async def _run_member(
-    stack: AsyncExitStack,
-    settings: Settings,
-    api: Client,
-    annotation: LinksAnnotation,
-    spans: DomainSpans,
-    clock: SystemClock,
-    metrics: ProcessMetrics,
-) -> tuple[probes.Check, debug_endpoint.StatusSource]:
-    """Start what a node with fabric needs. Returns its readiness check and its status document."""
-    enter = stack.enter_async_context
-    imex_metrics = ImexMetrics(metrics.registry)
-    events = await enter(EventRecorder(api, PROGRAM, settings.node, clock.now).running())
-    thread = await enter(Worker("files"))
-    member = MemberIdentity(
-        settings.clique,
-        settings.node,
-        settings.pod_ip,
-        settings.pod,
-        settings.max_nodes_per_imex_domain,
-    )
-    store = _member_store(settings, member)
-    files = _imex_files(settings)
-    ready_lock = ReadyLockHolder(settings.imex_dir, settings.pod)
-    await thread.run(files.remove_temporary_files, (settings.index_path, ready_lock.path))
-    await thread.run(ready_lock.create_file)
+@asynccontextmanager
+async def _node_files(settings: Settings) -> AsyncIterator[_NodeFiles]:
+    """Make the files ready: nothing is left of an earlier daemon, and this pod has its lock."""
+    async with Worker("files") as thread:
+        files = ImexFiles(
+            template=settings.template_path,
+            config=settings.config_path,
+            nodes=settings.nodes_path,
+            hosts=settings.hosts_file,
+            pod_ip=settings.pod_ip,
+            names=_dns_names(settings),
+            name_count=settings.max_nodes_per_imex_domain if settings.uses_dns_names else 0,
+        )
+        ready_lock = ReadyLockHolder(settings.imex_dir, settings.pod)
+        await thread.run(files.remove_temporary_files, (settings.index_path, ready_lock.path))
+        await thread.run(ready_lock.create_file)
+        index = IndexFile(settings.index_path, settings.clique)
+        yield _NodeFiles(thread, files, ready_lock, index, await thread.run(index.read))
+
+
+def _member(process: _Process, files: _NodeFiles, events: EventRecorder) -> _Member:
+    """Create the supervisor of IMEX, the monitors, the list of members, and what joins them."""
+    settings, spans, thread = process.settings, process.spans, files.thread
+    imex_metrics = ImexMetrics(process.metrics.registry)
 
     def imex_changed() -> None:
         # First the lock: who reads Ready in the entry looks for it.
-        ready_lock.update(is_ready=imex.problem is None)
+        files.ready_lock.update(is_ready=imex.problem is None)
         daemon.wake()
 
     # Supervisor, monitor and daemon notify each other; the functions refer to objects below.
     supervisor = Supervisor(
         ("nvidia-imex", "-c", str(settings.config_path)),
-        partial(thread.run, files.write_start_files),
+        partial(thread.run, files.imex.write_start_files),
         partial(spans.operation, "start imex"),
         lambda: imex.child_changed(),
         imex_metrics.count_restart,
@@ -176,65 +237,57 @@ async def _run_member(
         partial(imex_query.query_status, settings.config_path),
         imex_changed,
         spans,
-        clock,
+        process.clock,
         settings.imex_hang_timeout,
     )
-    index_file = IndexFile(settings.index_path, settings.clique)
-    last_index = await thread.run(index_file.read)
+    identity = MemberIdentity(
+        settings.clique,
+        settings.node,
+        settings.pod_ip,
+        settings.pod,
+        settings.max_nodes_per_imex_domain,
+    )
+    store = _member_store(settings, identity)
+    member_list = _member_list(process, store, identity, files.last_index)
+    links = LinkMonitor(
+        partial(imex_query.query_nodes, settings.config_path),
+        lambda: _domain_hosts(daemon, settings),
+        process.annotation.write,
+        supervisor.reresolve_peers,
+    )
+    parts = (identity, files.imex, thread, store.node_field, supervisor)
+    peers_of_imex = (
+        PeersByName(*parts, links.note_peer_left)
+        if settings.uses_dns_names
+        else PeersByAddress(*parts)
+    )
+    callbacks = MembershipCallbacks(
+        imex_metrics.set_peers,
+        partial(_emit_problem, events, _event_subjects(settings), spans, settings.node),
+        lambda index: thread.run(files.index.write, index),
+    )
+    daemon = Daemon(member_list, imex, peers_of_imex, supervisor, callbacks, spans, process.clock)
+    return _Member(supervisor, imex, member_list, daemon, links)
+
+
+def _member_list(
+    process: _Process, store: MemberStore, member: MemberIdentity, last_index: int | None
+) -> MemberList:
+    settings, annotation = process.settings, process.annotation
     announcer = (
         Announcer(
-            api,
+            process.api,
             _pod(settings),
             settings.clique,
             member.max_nodes,
             lambda: annotation.value,
-            started=int(clock.now().timestamp()),
+            started=int(process.clock.now().timestamp()),
         )
         if settings.announces_itself
         else None
     )
-    member_list = MemberList(api, store, member, metrics.watch_restart, last_index, announcer)
-    links = LinkMonitor(
-        partial(imex_query.query_nodes, settings.config_path),
-        lambda: _domain_hosts(daemon, settings),
-        annotation.write,
-        supervisor.reresolve_peers,
-    )
-    parts = (member, files, thread, store.node_field, supervisor)
-    daemon = Daemon(
-        member_list,
-        imex,
-        PeersByName(*parts, links.note_peer_left)
-        if settings.uses_dns_names
-        else PeersByAddress(*parts),
-        supervisor,
-        MembershipCallbacks(
-            imex_metrics.set_peers,
-            partial(_emit_problem, events, _event_subjects(settings), spans, settings.node),
-            lambda index: thread.run(index_file.write, index),
-        ),
-        spans,
-        clock,
-    )
-    await enter(supervisor.running())
-    await enter(imex.running(supervisor))
-    await enter(member_list.running())
-    await enter(daemon.running())
-    await enter(links.running())
-    node_clique_monitor = NodeCliqueMonitor(
-        settings.clique,
-        partial(thread.run, node_clique.read, settings.imex_dir),
-        annotation.write_node_clique,
-    )
-    await enter(background_tasks.running(node_clique=node_clique_monitor.run))
-    document = StatusReport(settings, daemon, member_list, supervisor, links, clock).document
-    return lambda: _describe_problem(daemon.problem_tracker.error), document
-
-
-def _domain_reference(settings: Settings) -> DomainReference:
-    return DomainReference(
-        settings.compute_domain_namespace, settings.compute_domain_name, settings.domain
-    )
+    restarted = process.metrics.watch_restart
+    return MemberList(process.api, store, member, restarted, last_index, announcer)
 
 
 def _pod(settings: Settings) -> Pod:
@@ -247,18 +300,6 @@ def _member_store(settings: Settings, member: MemberIdentity) -> MemberStore:
         return CliqueMemberStore(settings.domain, member, _pod(settings))
     return StatusMemberStore(
         settings.domain, settings.compute_domain_namespace, settings.compute_domain_name
-    )
-
-
-def _imex_files(settings: Settings) -> ImexFiles:
-    return ImexFiles(
-        template=settings.template_path,
-        config=settings.config_path,
-        nodes=settings.nodes_path,
-        hosts=settings.hosts_file,
-        pod_ip=settings.pod_ip,
-        names=_dns_names(settings),
-        name_count=settings.max_nodes_per_imex_domain if settings.uses_dns_names else 0,
     )
 
 

@@ -3,8 +3,8 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -14,7 +14,6 @@ from nvdra_api.ids import NodeName
 from nvdra_runtime.http import probes, servers
 from nvdra_runtime.kube import client as kube
 from nvdra_runtime.kube import request_observer
-from nvdra_runtime.kube.client import Client
 from nvdra_runtime.kube.connection import KubeSettings
 from nvdra_runtime.process import background_tasks
 from nvdra_runtime.process.clock import SystemClock
@@ -45,105 +44,95 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
     clock, metrics = SystemClock(), WebhookMetrics()
     tls = TlsKeyPair(settings.tls_min_version, _now)
     metrics.register_certificate(tls.not_after_s)
-    async with AsyncExitStack() as stack:
-        enter = stack.enter_async_context
-        telemetry = await enter(
-            instrumentation.for_process(
-                PROGRAM,
-                __version__,
-                NodeName(settings.node_name),
-                settings.pod_uid,
-                clock=clock,
-                metrics=metrics.process,
-            )
-        )
-        ready = {
+    node, dropped = NodeName(settings.node_name), metrics.process.connection_dropped
+    async with instrumentation.for_process(
+        PROGRAM, __version__, node, settings.pod_uid, clock=clock, metrics=metrics.process
+    ) as telemetry:
+        ready: dict[str, probes.Check] = {
             "certificate": tls.problem,
             "draining": lambda: _draining(stop),
             "tasks": probes.tasks_check(telemetry.task_failures),
         }
-        await enter(
+        async with (
             servers.serve_public(
-                settings.http_endpoint,
-                ready,
-                metrics.registry,
-                settings.metrics_path,
-                metrics.process.connection_dropped,
-            )
-        )
-        names: Callable[[], ClusterNames] = ClusterNames
-        if settings.needs_api_server:
-            api = await enter(
-                kube.connect(
-                    KubeSettings.from_flags(settings, PROGRAM, __version__),
-                    request_observer.count_and_log(metrics.process),
-                )
-            )
-            if settings.cluster_lookup_interval:
-                look = ClusterLook(api, settings.cluster_lookup_interval)
-                names = look.names
-                await enter(background_tasks.running(cluster_look=look.repeat))
-            if settings.tls_secret_name:
-                await enter(_managed(settings, api, tls, metrics))
-        if not settings.tls_secret_name:
-            await enter(_files(settings, tls, metrics))
-        await enter(
+                settings.http_endpoint, ready, metrics.registry, settings.metrics_path, dropped
+            ),
+            _following(settings, tls, metrics) as names,
             servers.serve_debug(
                 settings.debug_endpoint,
                 telemetry.recorder,
                 logging,
                 clock,
                 lambda: _status(tls, names()),
-                metrics.process.connection_dropped,
-            )
-        )
-        gates = settings.feature_gates.without(UNAVAILABLE_FEATURES)
-        endpoints = Endpoints(gates, names, ready, metrics, time.perf_counter)
-        limits = Limits(settings.max_request_bytes, body_s=settings.request_timeout)
-        await enter(
-            server.serve(
-                settings.bind_address,
-                settings.port,
-                tls.context,
-                endpoints.respond,
-                limits,
-                metrics.internal_error,
-                metrics.process.connection_dropped,
-            )
-        )
-        await stop.wait()
-        LOG.info("Stopping", grace_period_s=settings.shutdown_grace_period)
-        await asyncio.sleep(settings.shutdown_grace_period)
+                dropped,
+            ),
+            _reviewing(settings, tls, metrics, ready, names),
+        ):
+            await stop.wait()
+            LOG.info("Stopping", grace_period_s=settings.shutdown_grace_period)
+            await asyncio.sleep(settings.shutdown_grace_period)
 
 
 @asynccontextmanager
-async def _managed(
-    settings: Settings, api: Client, tls: TlsKeyPair, metrics: WebhookMetrics
-) -> AsyncIterator[None]:
-    places = Places(
+async def _following(
+    settings: Settings, tls: TlsKeyPair, metrics: WebhookMetrics
+) -> AsyncIterator[Callable[[], ClusterNames]]:
+    """Keep the key pair current, and the cluster's names. Yields a function that returns these.
+
+    Without `cluster_lookup_interval` no names are known.
+    """
+    names: Callable[[], ClusterNames] = ClusterNames
+    tasks: dict[str, background_tasks.Run] = {}
+    async with AsyncExitStack() as stack:
+        if settings.needs_api_server:
+            kube_settings = KubeSettings.from_flags(settings, PROGRAM, __version__)
+            observe = request_observer.count_and_log(metrics.process)
+            api = await stack.enter_async_context(kube.connect(kube_settings, observe))
+            if settings.cluster_lookup_interval:
+                look = ClusterLook(api, settings.cluster_lookup_interval)
+                names, tasks["cluster_look"] = look.names, look.repeat
+            if settings.tls_secret_name:
+                pairs = ManagedKeyPairs(
+                    api, _places(settings), tls, _now, metrics.certificate_failure
+                )
+                tasks["certificates"] = pairs.follow
+        if not settings.tls_secret_name:
+            files = (Path(settings.tls_cert_file), Path(settings.tls_private_key_file))
+            tasks["certificates"] = KeyPairFiles(
+                *files, tls, _now, metrics.certificate_failure
+            ).follow
+        await stack.enter_async_context(background_tasks.running(**tasks))
+        yield names
+
+
+def _places(settings: Settings) -> Places:
+    """The objects in which a managed key pair is kept."""
+    return Places(
         settings.namespace,
         settings.tls_secret_name,
         settings.webhook_configuration_name,
         settings.dns_names,
     )
-    pairs = ManagedKeyPairs(api, places, tls, _now, metrics.certificate_failure)
-    async with background_tasks.running(certificates=pairs.follow):
-        yield
 
 
-@asynccontextmanager
-async def _files(
-    settings: Settings, tls: TlsKeyPair, metrics: WebhookMetrics
-) -> AsyncIterator[None]:
-    pairs = KeyPairFiles(
-        Path(settings.tls_cert_file),
-        Path(settings.tls_private_key_file),
-        tls,
-        _now,
-        metrics.certificate_failure,
+def _reviewing(
+    settings: Settings,
+    tls: TlsKeyPair,
+    metrics: WebhookMetrics,
+    ready: Mapping[str, probes.Check],
+    names: Callable[[], ClusterNames],
+) -> AbstractAsyncContextManager[str]:
+    """The server of admission reviews."""
+    gates = settings.feature_gates.without(UNAVAILABLE_FEATURES)
+    return server.serve(
+        settings.bind_address,
+        settings.port,
+        tls.context,
+        Endpoints(gates, names, ready, metrics, time.perf_counter).respond,
+        Limits(settings.max_request_bytes, body_s=settings.request_timeout),
+        metrics.internal_error,
+        metrics.process.connection_dropped,
     )
-    async with background_tasks.running(certificates=pairs.follow):
-        yield
 
 
 def _status(tls: TlsKeyPair, names: ClusterNames) -> dict[str, Any]:

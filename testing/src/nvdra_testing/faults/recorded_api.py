@@ -12,9 +12,8 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from nvdra_api.errors import Reason
 from nvdra_api.meta import JsonObject
-from nvdra_runtime.kube.client import MAX_LIST_BYTES, Client
+from nvdra_runtime.kube.client import Call, Client
 from nvdra_runtime.kube.connection import JSON
 from nvdra_runtime.kube.errors import AnswerTooLong, error_for_status, translate_errors
 
@@ -84,7 +83,8 @@ class RecordedApi(Client):
         self, path: str, params: Mapping[str, str], deadline: float, accept: str = JSON
     ) -> AsyncGenerator[bytes]:
         """The answer's `events`, which end the watch; without any, those that the test pushes."""
-        document = json.loads(await self._call("WATCH", path, deadline, params, accept=accept))
+        call = Call("WATCH", path, deadline, params, accept=accept)
+        document = json.loads(await self._call(call))
         for event in document.get("events", ()):
             yield json.dumps(event).encode()
         if "events" in document:
@@ -100,30 +100,22 @@ class RecordedApi(Client):
         pushed = self._pushed.setdefault(path, asyncio.Queue())
         pushed.put_nowait({"type": kind, "object": obj})
 
-    async def _call(
-        self,
-        verb: str,
-        path: str,
-        deadline: float,
-        params: Mapping[str, str] | None = None,
-        body: Any = None,
-        content_type: str = JSON,
-        accept: str = JSON,
-        max_bytes: int = MAX_LIST_BYTES,
-    ) -> bytes:
+    async def _call(self, call: Call) -> bytes:
         now = asyncio.get_running_loop().time()
-        with translate_errors(verb, path, self.host):
-            if deadline <= now:
+        line = f"{call.verb} {call.path}"
+        with translate_errors(call.verb, call.path, self.host):
+            if call.deadline <= now:
                 raise TimeoutError
-        request = Request(f"{verb} {path}", body, dict(params or {}), content_type, now, accept)
-        self.requests.append(request)
-        with translate_errors(verb, path, self.host):
-            async with asyncio.timeout_at(deadline):
+        params = dict(call.params or {})
+        self.requests.append(Request(line, call.body, params, call.content_type, now, call.accept))
+        request = self.requests[-1]
+        with translate_errors(call.verb, call.path, self.host):
+            async with asyncio.timeout_at(call.deadline):
                 await asyncio.sleep(self.delay_s)  # others may run while a request is on its way
         code, document = self._answer(request)
         text = json.dumps(document).encode()
         if code >= 300:
-            raise error_for_status(verb, path, code, text)
-        if len(text) > max_bytes:
-            raise AnswerTooLong(Reason.API_UNAVAILABLE, f"more than {max_bytes} bytes")
+            raise error_for_status(call.verb, call.path, code, text)
+        if len(text) > call.max_bytes:
+            raise AnswerTooLong(call.verb, call.path, call.max_bytes)
         return text

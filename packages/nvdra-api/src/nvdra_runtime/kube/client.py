@@ -13,30 +13,25 @@ docs/design.md, "Settled".
 """
 
 import asyncio
-import re
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode
 
 import aiohttp
 from nvdra_api import decoding, json_text
-from nvdra_api.errors import PermanentError, Reason, RetryableError
 from nvdra_api.json_text import MAX_OBJECT_BYTES, OutOfBoundsError
 from nvdra_api.meta import JsonObject
 from nvdra_api.resource.claims import ClaimRef, ResourceClaim
 from pydantic import ValidationError
 
-from nvdra_runtime.kube import apiversions
+from nvdra_runtime.kube import apiversions, errors
 from nvdra_runtime.kube.connection import JSON, YAML, Connection, KubeSettings
 from nvdra_runtime.kube.errors import (
-    MAX_ERROR_BYTES,
-    TLS_ERRORS,
     AnswerTooLong,
     DraDisabled,
     NotFound,
     NotServed,
-    error_for_status,
     invalid_response,
     translate_errors,
 )
@@ -54,7 +49,6 @@ __all__ = ["Client", "FinishedRequest", "KubeSettings", "RequestObserver", "conn
 LOG = log_records.logger(__name__)
 
 _MAX_RETRIES: Final = 5
-_SECONDS: Final = re.compile("[0-9]{1,9}")
 _LONG_BYTES: Final = 1 << 20
 """A longer list is parsed beside the loop, which has a lease to renew and probes to answer: one
 that holds a million brackets takes seconds."""
@@ -62,8 +56,35 @@ MAX_LIST_BYTES: Final = 64 << 20
 """The longest answer. A list of 1,000 nodes, or of 500 domains with all their members, has 10."""
 
 
+class Call(NamedTuple):
+    """What is asked of the API server, and how much is read of its answer.
+
+    Attributes:
+        verb: The HTTP method, or `WATCH`.
+        path: Starts with `/api` or `/apis`.
+        deadline: Monotonic seconds of the loop's clock.
+        params: Query parameters, not encoded.
+        body: The document to send.
+        content_type: The type of the body.
+        accept: Media type of the answer, such as `connection.METADATA_LIST`.
+        max_bytes: Of a longer answer no more than this is read.
+    """
+
+    verb: str
+    path: str
+    deadline: float
+    params: Mapping[str, str] | None = None
+    body: Any = None
+    content_type: str = JSON
+    accept: str = JSON
+    max_bytes: int = MAX_LIST_BYTES
+
+
 class Client:
-    """Calls one API server. `connect` creates it."""
+    """Calls one API server. `connect` creates it.
+
+    Paths, deadlines, parameters and media types are those of `Call`.
+    """
 
     def __init__(
         self, connection: Connection, rate_limiter: RateLimiter, observe: RequestObserver
@@ -87,66 +108,32 @@ class Client:
     ) -> JsonObject:
         """Read an object or a list.
 
-        Args:
-            path: Starts with `/api` or `/apis`.
-            deadline: Monotonic seconds of the loop's clock.
-            params: Query parameters, not encoded.
-            accept: Media type of the answer, such as `connection.METADATA_LIST`.
-
         Raises:
             NotFound: The object does not exist.
             RetryableError: Any other error, or no answer by the deadline.
         """
-        return await _decoded(path, await self._call("GET", path, deadline, params, accept=accept))
-
-    async def list_page(
-        self, path: str, deadline: float, params: Mapping[str, str], accept: str, max_bytes: int
-    ) -> tuple[JsonObject, int]:
-        """Read one page of a list. Returns it and the length of its text in bytes.
-
-        `list_pages.pages` reads all of them.
-
-        Raises:
-            AnswerTooLong: The answer has more than `max_bytes`; no more of it was read.
-            Gone: The server has forgotten the list that the page continues.
-            RetryableError: Any other error, or no answer by the deadline.
-        """
-        body = await self._call("GET", path, deadline, params, accept=accept, max_bytes=max_bytes)
-        return await _decoded(path, body), len(body)
+        found, _ = await self.list_page(Call("GET", path, deadline, params, accept=accept))
+        return found
 
     async def create(
         self, path: str, body: JsonObject, deadline: float, *, normalized: bool = False
     ) -> JsonObject:
-        """Create an object. Returns the stored object.
+        """Create an object in the collection `path`. Returns the stored object.
 
-        Args:
-            path: Path of the collection.
-            body: The object.
-            deadline: Monotonic seconds of the loop's clock.
-            normalized: Make the server write embedded documents, such as opaque parameters, in its
-                own form. Otherwise it stores them as they are sent, blanks included, and later
-                takes its own form for a change: an update of an immutable spec fails.
+        Of one that is `normalized` the server writes embedded documents, such as opaque parameters,
+        in its own form. Otherwise it stores them as they are sent, blanks included, and later takes
+        its own form for a change: an update of an immutable spec fails.
 
         Raises:
             Invalid: The server rejects the object.
             Conflict: The object exists.
         """
-        return _decode_object(
-            "POST",
-            path,
-            await self._call(
-                "POST",
-                path,
-                deadline,
-                None,
-                body,
-                YAML if normalized else JSON,
-            ),
-        )
+        content_type = YAML if normalized else JSON
+        return await self._object(Call("POST", path, deadline, None, body, content_type))
 
     async def replace(self, path: str, body: JsonObject, deadline: float) -> JsonObject:
         """Replace an object. If it has a resourceVersion and another one is stored: Conflict."""
-        return _decode_object("PUT", path, await self._call("PUT", path, deadline, body=body))
+        return await self._object(Call("PUT", path, deadline, body=body))
 
     async def patch(
         self,
@@ -158,8 +145,7 @@ class Client:
         accept: str = JSON,
     ) -> JsonObject:
         """Patch an object. Returns the stored object, or what `accept` leaves of it."""
-        answer = await self._call("PATCH", path, deadline, params, body, content_type, accept)
-        return _decode_object("PATCH", path, answer)
+        return await self._object(Call("PATCH", path, deadline, params, body, content_type, accept))
 
     async def delete(
         self,
@@ -170,14 +156,7 @@ class Client:
         resource_version: str = "",
         accept: str = JSON,
     ) -> JsonObject:
-        """Delete an object.
-
-        Args:
-            path: Path of the object.
-            deadline: Monotonic seconds of the loop's clock.
-            uid: Delete it only if it has this UID.
-            resource_version: Delete it only if it has this resourceVersion.
-            accept: Media type of the answer.
+        """Delete an object, only if it has the UID and the resourceVersion that are given.
 
         Returns:
             The object, if finalizers keep it. If it is gone: its last state, or a Status, depending
@@ -193,8 +172,7 @@ class Client:
             "kind": "DeleteOptions",
             "preconditions": {key: value for key, value in conditions.items() if value},
         }
-        answer = await self._call("DELETE", path, deadline, body=body, accept=accept)
-        return _decode_object("DELETE", path, answer)
+        return await self._object(Call("DELETE", path, deadline, body=body, accept=accept))
 
     async def get_claim(self, ref: ClaimRef, deadline: float) -> ResourceClaim:
         """Read the claim that the kubelet refers to, never another claim of the same name.
@@ -206,33 +184,20 @@ class Client:
         try:
             body = await self._get_claim(ref, deadline)
         except NotFound as error:
-            raise PermanentError(
-                Reason.CLAIM_NOT_FOUND,
-                f"claim {ref} does not exist",
-                "nothing to do if its pod is being deleted; otherwise create the claim again and "
-                "delete the pod",
-                claim=str(ref),
-            ) from error
+            raise errors.claim_not_found(ref) from error
         claim = _decode_claim(ref, body)
         if claim.metadata.uid != ref.uid:
-            raise PermanentError(
-                Reason.CLAIM_UID_CHANGED,
-                f"claim {ref.namespace}/{ref.name} was replaced: its UID is now "
-                f"{claim.metadata.uid}, but the kubelet requests {ref.uid}",
-                "delete the pod that still refers to the old claim",
-                claim=str(ref),
-            )
+            raise errors.claim_replaced(ref, claim.metadata.uid)
         return claim
 
     async def _get_claim(self, ref: ClaimRef, deadline: float) -> bytes:
         version = await self.dra_api_version(deadline)
-        path = apiversions.claim_path(version, ref.namespace, ref.name)
+        place = ref.namespace, ref.name
         try:
-            return await self._call("GET", path, deadline)
+            return await self._call(Call("GET", apiversions.claim_path(version, *place), deadline))
         except NotServed:
             newer = await self.dra_api_version(deadline, stale=version)
-            path = apiversions.claim_path(newer, ref.namespace, ref.name)
-            return await self._call("GET", path, deadline)
+            return await self._call(Call("GET", apiversions.claim_path(newer, *place), deadline))
 
     async def dra_api_version(self, deadline: float, *, stale: str = "") -> str:
         """The version of resource.k8s.io to use: `v1`, `v1beta2` or `v1beta1`.
@@ -260,27 +225,21 @@ class Client:
     ) -> AsyncGenerator[bytes]:
         """Watch a collection. Yields the server's JSON lines until the server ends the watch.
 
-        Close the generator (`contextlib.aclosing`), because it holds a connection.
-
-        Args:
-            path: Path of the collection.
-            params: Selectors, resourceVersion and timeoutSeconds; `watch` is added.
-            deadline: When to end a watch that the server does not end.
-            accept: Media type of the answer, such as `connection.METADATA`.
+        Close the generator (`contextlib.aclosing`), because it holds a connection. `params` are
+        selectors, resourceVersion and timeoutSeconds. The deadline is for a watch that the server
+        does not end, and `accept` the media type of each object.
 
         Raises:
             Gone: The resourceVersion is too old.
             NotServed: The server no longer serves the collection's API version.
             RetryableError: The connection broke, or the deadline passed.
         """
-        response = await self._send_with_retries(
-            "WATCH", path, deadline, {**params, "watch": "true"}, accept=accept
-        )
-        parts: list[bytes] = []
-        size = 0
+        call = Call("WATCH", path, deadline, {**params, "watch": "true"}, accept=accept)
+        response = await self._send_with_retries(call)
+        parts, size = list[bytes](), 0
         try:
             # The timeout is around each read: around a yield it would cancel the consumer.
-            while chunk := await self._read_chunk(response, path, deadline):
+            while chunk := await self._answered(call, response.content.readany()):
                 *lines, rest = chunk.split(b"\n")
                 for line in lines:
                     yield b"".join((*parts, line))
@@ -288,68 +247,55 @@ class Client:
                 parts.append(rest)
                 size += len(rest)
                 if size > MAX_OBJECT_BYTES:
-                    raise _too_long("WATCH", path, MAX_OBJECT_BYTES)
+                    raise AnswerTooLong("WATCH", path, MAX_OBJECT_BYTES)
         finally:
             response.close()
 
-    async def _read_chunk(
-        self, response: aiohttp.ClientResponse, path: str, deadline: float
-    ) -> bytes:
-        with translate_errors("WATCH", path, self.host):
-            async with asyncio.timeout_at(deadline):
-                return await response.content.readany()
+    async def list_page(self, call: Call) -> tuple[JsonObject, int]:
+        """Read a page of a list, or all of it. Returns it and the length of its text in bytes.
 
-    async def _call(
-        self,
-        verb: str,
-        path: str,
-        deadline: float,
-        params: Mapping[str, str] | None = None,
-        body: Any = None,
-        content_type: str = JSON,
-        accept: str = JSON,
-        max_bytes: int = MAX_LIST_BYTES,
-    ) -> bytes:
-        response = await self._send_with_retries(
-            verb, path, deadline, params, body, content_type, accept
-        )
-        with translate_errors(verb, path, self.host):
-            try:
-                async with asyncio.timeout_at(deadline):
-                    answer = await _read(response, max_bytes)
-            finally:
-                response.release()
-        if len(answer) > max_bytes:
-            raise _too_long(verb, path, max_bytes)
+        Raises:
+            AnswerTooLong: The answer has more than `max_bytes`; no more of it was read.
+            DriverError: Any other error, or no answer by the deadline.
+        """
+        body = await self._call(call)
+        if len(body) <= _LONG_BYTES:
+            return _decode_object(call, body), len(body)
+        return await asyncio.to_thread(_decode_object, call, body), len(body)
+
+    async def _object(self, call: Call) -> JsonObject:
+        return _decode_object(call, await self._call(call))
+
+    async def _call(self, call: Call) -> bytes:
+        response = await self._send_with_retries(call)
+        try:
+            answer = await self._answered(call, _read(response, call.max_bytes))
+        finally:
+            response.release()
+        if len(answer) > call.max_bytes:
+            raise AnswerTooLong(call.verb, call.path, call.max_bytes)
         return answer
 
-    async def _send_with_retries(
-        self,
-        verb: str,
-        path: str,
-        deadline: float,
-        params: Mapping[str, str] | None = None,
-        body: Any = None,
-        content_type: str = JSON,
-        accept: str = JSON,
-    ) -> aiohttp.ClientResponse:
+    async def _answered(self, call: Call, read: Coroutine[Any, Any, bytes]) -> bytes:
+        with translate_errors(call.verb, call.path, self.host):
+            async with asyncio.timeout_at(call.deadline):
+                return await read
+
+    async def _send_with_retries(self, call: Call) -> aiohttp.ClientResponse:
         """Send a request until it is answered with 2xx. The body is not read yet.
 
         Raises:
             DriverError: The server answered otherwise, or not at all.
         """
-        method = "GET" if verb == "WATCH" else verb
-        target = f"{path}?{urlencode(params)}" if params else path
+        verb, path, deadline = call.verb, call.path, call.deadline
         is_reloaded = False
         for attempt in range(_MAX_RETRIES + 1):
             generation = self._connection.credentials_generation
             with translate_errors(verb, path, self.host):
                 async with asyncio.timeout_at(deadline):
                     try:
-                        response = await self._send_once(
-                            verb, method, target, deadline, body, content_type, accept
-                        )
-                    except TLS_ERRORS:
+                        response = await self._send_once(call)
+                    except errors.TLS_ERRORS:
                         # The cluster's CA may have been rotated since it was read.
                         if is_reloaded or not await self._connection.reload_credentials(generation):
                             raise
@@ -357,42 +303,35 @@ class Client:
                         continue
                     if response.status < 300:
                         return response
-                    text = (await _read(response, MAX_ERROR_BYTES))[:MAX_ERROR_BYTES]
+                    text = (await _read(response, errors.MAX_ERROR_BYTES))[: errors.MAX_ERROR_BYTES]
             if response.status == 401 and not is_reloaded:
                 is_reloaded = True
                 if await self._connection.reload_credentials(generation):
                     continue
-            retry_after_s = _retry_after_s(response)
+            retry_after_s = errors.retry_after_s(response.headers)
             pause_s = 1.0 if retry_after_s is None else retry_after_s
             now = asyncio.get_running_loop().time()
             is_last = attempt == _MAX_RETRIES or not backoff.fits(pause_s, now, deadline)
             if response.status != 429 or is_last:
-                raise error_for_status(verb, path, response.status, text, retry_after_s)
+                raise errors.error_for_status(verb, path, response.status, text, retry_after_s)
             await asyncio.sleep(pause_s)
         raise AssertionError("the last attempt returns or raises")
 
-    async def _send_once(
-        self,
-        verb: str,
-        method: str,
-        target: str,
-        deadline: float,
-        body: Any,
-        content_type: str,
-        accept: str,
-    ) -> aiohttp.ClientResponse:
-        await self._rate_limiter.acquire(deadline)
-        loop = asyncio.get_running_loop()
-        started = loop.time()
-        status = 0
+    async def _send_once(self, call: Call) -> aiohttp.ClientResponse:
+        await self._rate_limiter.acquire(call.deadline)
+        clock = asyncio.get_running_loop().time
+        started, status = clock(), 0
+        method = "GET" if call.verb == "WATCH" else call.verb
+        target = f"{call.path}?{urlencode(call.params)}" if call.params else call.path
         try:
-            response = await self._connection.request(method, target, body, content_type, accept)
+            response = await self._connection.request(
+                method, target, call.body, call.content_type, call.accept
+            )
             status = response.status
             return response
         finally:
-            self._observe(
-                FinishedRequest(verb, resource_of_path(target), status, loop.time() - started)
-            )
+            resource = resource_of_path(call.path)
+            self._observe(FinishedRequest(call.verb, resource, status, clock() - started))
 
 
 @asynccontextmanager
@@ -418,8 +357,7 @@ async def connect(
 
 async def _read(response: aiohttp.ClientResponse, max_bytes: int) -> bytes:
     """Read a body. Of one that is too long only the beginning is read, more than `max_bytes`."""
-    parts: list[bytes] = []
-    size = 0
+    parts, size = list[bytes](), 0
     async for chunk in response.content.iter_any():
         parts.append(chunk)
         size += len(chunk)
@@ -429,22 +367,8 @@ async def _read(response: aiohttp.ClientResponse, max_bytes: int) -> bytes:
     return b"".join(parts)
 
 
-def _too_long(verb: str, path: str, max_bytes: int) -> RetryableError:
-    return AnswerTooLong(
-        Reason.API_UNAVAILABLE,
-        f"{verb} {path}: the answer has more than {max_bytes} bytes",
-        "check whether a proxy answers for the API server",
-    )
-
-
-async def _decoded(path: str, body: bytes) -> JsonObject:
-    if len(body) > _LONG_BYTES:
-        return await asyncio.to_thread(_decode_object, "GET", path, body)
-    return _decode_object("GET", path, body)
-
-
-def _decode_object(verb: str, path: str, body: bytes) -> JsonObject:
-    with invalid_response(verb, path):
+def _decode_object(call: Call, body: bytes) -> JsonObject:
+    with invalid_response(call.verb, call.path):
         document = json_text.parse_objects(body, MAX_LIST_BYTES)
         if not isinstance(document, dict):
             raise ValueError("it is not a JSON object")  # noqa: TRY004 - as the parser
@@ -465,27 +389,10 @@ def _decode_claim(ref: ClaimRef, body: bytes) -> ResourceClaim:
             # The strict decoder of configs is to see the fields that a user wrote twice.
             return ResourceClaim.model_validate(decoding.parse(body))
         except OutOfBoundsError as error:
-            raise _unusable(ref, error.path, str(error)) from error
+            raise errors.unusable_claim(ref, error.path, str(error)) from error
         except ValidationError as error:
             for detail in error.errors(include_url=False, include_input=False):
                 if detail["type"] == "quantity_bound":
                     field = ".".join(map(str, detail["loc"]))
-                    raise _unusable(ref, field, f"{field}: {detail['msg']}") from error
+                    raise errors.unusable_claim(ref, field, f"{field}: {detail['msg']}") from error
             raise
-
-
-def _unusable(ref: ClaimRef, field: str, text: str) -> PermanentError:
-    return PermanentError(
-        Reason.INVALID_CONFIG,
-        f"claim {ref} cannot be read: {text}",
-        "correct the field, in the ResourceClaimTemplate if the claim was made from one, and "
-        "create the claim anew",
-        claim=str(ref),
-        field=field,
-    )
-
-
-def _retry_after_s(response: aiohttp.ClientResponse) -> float | None:
-    """The Retry-After header in seconds. The API server never sends a date."""
-    text = response.headers.get("Retry-After", "")
-    return float(text) if _SECONDS.fullmatch(text) else None

@@ -16,18 +16,21 @@
 All have the reason ApiUnavailable. A caller that knows what the request was for replaces it.
 """
 
+import re
 import ssl
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import aiohttp
 from nvdra_api import json_text, texts
 from nvdra_api.errors import DriverError, PermanentError, Reason, RetryableError
+from nvdra_api.resource.claims import ClaimRef
 
 MAX_ERROR_BYTES = 64 * 1024
 """How much of an answer other than 2xx is read. A Status is shorter."""
 _MAX_TEXT_LENGTH = 2000
+_SECONDS = re.compile("[0-9]{1,9}")
 
 TLS_ERRORS = (aiohttp.ClientSSLError, aiohttp.ClientConnectorCertificateError, ssl.SSLError)
 """The transport's exceptions if the server's certificate is not trusted, or ours is not."""
@@ -85,6 +88,13 @@ class Overloaded(RetryableError):
 class AnswerTooLong(RetryableError):
     """The answer has more bytes than are read; of a list, the caller may ask for fewer objects."""
 
+    def __init__(self, verb: str, path: str, max_bytes: int) -> None:
+        super().__init__(
+            Reason.API_UNAVAILABLE,
+            f"{verb} {path}: the answer has more than {max_bytes} bytes",
+            "check whether a proxy answers for the API server",
+        )
+
 
 class Refused(RetryableError):
     """The request is refused as it is; the administrator can change that."""
@@ -100,6 +110,40 @@ class DraDisabled(RetryableError):
             "Kubernetes 1.34 or later serves it; before, enable the DynamicResourceAllocation gate "
             "and resource.k8s.io/v1beta1 on the API server",
         )
+
+
+def claim_not_found(ref: ClaimRef) -> PermanentError:
+    """The error for a claim that the API server does not have."""
+    return PermanentError(
+        Reason.CLAIM_NOT_FOUND,
+        f"claim {ref} does not exist",
+        "nothing to do if its pod is being deleted; otherwise create the claim again and "
+        "delete the pod",
+        claim=str(ref),
+    )
+
+
+def claim_replaced(ref: ClaimRef, uid: str) -> PermanentError:
+    """The error for a claim of the name that has another UID than the kubelet requests."""
+    return PermanentError(
+        Reason.CLAIM_UID_CHANGED,
+        f"claim {ref.namespace}/{ref.name} was replaced: its UID is now {uid}, but the kubelet "
+        f"requests {ref.uid}",
+        "delete the pod that still refers to the old claim",
+        claim=str(ref),
+    )
+
+
+def unusable_claim(ref: ClaimRef, field: str, text: str) -> PermanentError:
+    """The error for a claim of which a field exceeds a bound."""
+    return PermanentError(
+        Reason.INVALID_CONFIG,
+        f"claim {ref} cannot be read: {text}",
+        "correct the field, in the ResourceClaimTemplate if the claim was made from one, and "
+        "create the claim anew",
+        claim=str(ref),
+        field=field,
+    )
 
 
 def error_for_status(
@@ -129,6 +173,12 @@ def error_for_status(
         return Overloaded(message, 1.0 if retry_after_s is None else retry_after_s)
     kind = Refused if status in (400, 403) else RetryableError
     return kind(Reason.API_UNAVAILABLE, message, _ADVICE_BY_STATUS.get(status, ""))
+
+
+def retry_after_s(headers: Mapping[str, str]) -> float | None:
+    """The Retry-After header in seconds. The API server never sends a date."""
+    text = headers.get("Retry-After", "")
+    return float(text) if _SECONDS.fullmatch(text) else None
 
 
 _UNREACHABLE_ADVICE = (

@@ -3,8 +3,8 @@
 
 It lists once, then watches and resumes; it lists again only if it must. Read the objects with
 `snapshot()` or `get(key)`, wait with `wait_for_change`, or pass `on_change` to be called with the
-changed keys. Where changes may come faster than they are of use, `pause_after_change` closes the
-watch for a while. `informer_cache` interprets the answers. Source: docs/reference/api-server.md,
+changed keys. Where changes may come faster than they are of use, `pause` closes the watch for a
+while. `informer_cache` interprets the answers. Source: docs/reference/api-server.md,
 "List and watch".
 """
 
@@ -60,11 +60,6 @@ def _ignore_change(_: frozenset[str]) -> None:
     """Do nothing with the changed keys."""
 
 
-def _never_pause() -> float:
-    """Receive every change at once."""
-    return 0.0
-
-
 FindPath = Callable[[float, bool], Awaitable[str]]
 """Returns the collection's path by the deadline. True means that the last path was answered with
 404."""
@@ -93,8 +88,6 @@ class Informer:
         on_change: Callable[[frozenset[str]], None] = _ignore_change,
         transform: Callable[[JsonObject], JsonObject] = informer_cache.keep_whole_object,
         backoff: Backoff = LIST_BACKOFF,
-        pause_after_change: Callable[[], float] = _never_pause,
-        in_pages: bool = False,
         metadata_only: bool = False,
     ) -> None:
         """Create an informer. `running` lists and watches.
@@ -103,7 +96,11 @@ class Informer:
             api: The API server.
             find_path: Returns the collection's path. It is called before each list, because an
                 upgrade of the control plane may change the API version.
-            params: Selectors.
+            params: Selectors. Without one of fields the collection is one that users fill: it is
+                listed in pages of a few MiB, so that the memory needed does not grow with what they
+                write into the objects. Pages are more work for the server, which may have to read
+                them from etcd: what each of thousands of nodes lists for itself is asked for at
+                once, and in pages only if it is too long.
             on_watch_restart: Called with the collection's name, such as `resourceslices`, whenever
                 a watch replaces one that ended.
             on_change: Called with the keys of added, changed and deleted objects, including our own
@@ -112,13 +109,6 @@ class Informer:
             transform: Returns the part of an object to keep: at least name, namespace, UID and
                 resourceVersion. An object of which it fails unexpectedly is skipped and counted.
             backoff: Delays between attempts to list.
-            pause_after_change: Called after each list or event that changed the copy. Returns for
-                how many seconds nothing is received; then the collection is listed again, so that
-                all that has changed meanwhile is received once.
-            in_pages: Whether to list in pages of a few MiB, so that the memory needed does not grow
-                with what others write into the objects; else only if all are too long at once.
-                Pages are more work for the server, which may have to read them from etcd: they are
-                for a few clients of a collection that users fill.
             metadata_only: Receive nothing but `metadata`. The objects are of the kind
                 PartialObjectMetadata.
         """
@@ -128,9 +118,7 @@ class Informer:
         self._params = params
         self._on_watch_restart = on_watch_restart
         self._on_change = on_change
-        self._pause_after_change = pause_after_change
         self._paused_until = -math.inf
-        self._in_pages = in_pages
         self._list_type, self._event_type = (
             (connection.METADATA_LIST, connection.METADATA)
             if metadata_only
@@ -176,19 +164,21 @@ class Informer:
             return self.change_count
 
     def record_write(self, obj: JsonObject) -> None:
-        """Apply our own create or replace before the watch reports it.
-
-        A pause begins anew, because the answer to the write has all that was received meanwhile.
-        """
+        """Apply our own create or replace before the watch reports it."""
         self._cache.record_write(obj)
-        if self.is_paused:
-            self._start_pause()
         self._notify_changed_keys()
 
     def record_delete(self, obj: JsonObject) -> None:
         """Apply our own delete before the watch reports it."""
         self._cache.record_delete(obj)
         self._notify_changed_keys()
+
+    def pause(self, seconds: float) -> None:
+        """Receive nothing for so long, and list again then. Called from `on_change`, or later.
+
+        So all that has changed meanwhile is received once.
+        """
+        self._paused_until = asyncio.get_running_loop().time() + seconds
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator["Informer"]:
@@ -232,8 +222,6 @@ class Informer:
         if self.error:
             self._on_change(frozenset(self._cache.objects()))
         LOG.v(2, "Listed", path=path)
-        if is_changed:
-            self._start_pause()
         if is_changed or self.error or self.change_count == 0:
             await self._wake_waiters("")
         return path
@@ -246,7 +234,7 @@ class Informer:
             math.inf,
             self._params,
             self._list_type,
-            is_whole_first=not self._in_pages,
+            is_whole_first="fieldSelector" in self._params,
         )
         kept: dict[str, JsonObject] = {}
         last: JsonObject = {}
@@ -307,14 +295,10 @@ class Informer:
                     return outcome
                 if outcome is WatchResult.CHANGED:
                     self._notify_changed_keys()
-                    self._start_pause()
                     await self._wake_waiters("")
                     if self.is_paused:
                         return WatchResult.RELIST
         return WatchResult.UNCHANGED
-
-    def _start_pause(self) -> None:
-        self._paused_until = asyncio.get_running_loop().time() + self._pause_after_change()
 
     def _pause_left_s(self) -> float:
         return self._paused_until - asyncio.get_running_loop().time()

@@ -12,7 +12,7 @@ from nvdra_api.json_text import MAX_OBJECT_BYTES
 from nvdra_api.meta import JsonObject
 
 from nvdra_runtime.kube import page_limits
-from nvdra_runtime.kube.client import MAX_LIST_BYTES, Client
+from nvdra_runtime.kube.client import MAX_LIST_BYTES, Call, Client
 from nvdra_runtime.kube.connection import JSON
 from nvdra_runtime.kube.errors import AnswerTooLong, invalid_response
 
@@ -55,8 +55,9 @@ async def pages(
             more["continue"] = token
         page_deadline = min(deadline, asyncio.get_running_loop().time() + PAGE_TIMEOUT_S)
         try:
+            asked = {**params, **more}
             page, size = await api.list_page(
-                path, page_deadline, {**params, **more}, accept, _max_bytes(limit)
+                Call("GET", path, page_deadline, asked, accept=accept, max_bytes=_max_bytes(limit))
             )
         except AnswerTooLong:
             if limit == 1:

@@ -4,7 +4,6 @@
 The functions block; the store's thread calls them. Times are ISO 8601 texts in UTC, so they sort.
 """
 
-import json
 import os
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,12 +15,12 @@ from sqlite3 import Connection
 from typing import Any, Final, Literal, NamedTuple
 from urllib.parse import quote
 
-from nvdra_api import json_text
 from nvdra_api.errors import DriverError, PermanentError, Reason, RetryableError
 from nvdra_api.ids import ClaimUID
 from nvdra_api.resource.claims import ClaimRef
 
-from nvdra_runtime.node import files
+from nvdra_runtime.node import corrupt_files, files
+from nvdra_runtime.node.corrupt_files import RecoveryMarker
 
 SCHEMA_VERSION: Final = 1
 
@@ -89,24 +88,6 @@ _MAKE_STARTED: Final = Statement(f"CREATE TABLE IF NOT EXISTS {_STARTED} ({_COLU
 
 
 @dataclass(frozen=True, slots=True)
-class RecoveryMarker:
-    """Marks that a state file could not be read and its records have not been recovered yet.
-
-    The marker is a file beside the state file. It outlives the process, but not the boot.
-
-    Attributes:
-        path: The marker's file. An administrator who removes it confirms that no pod of the node
-            uses a device any longer.
-        corrupt_file: The corrupt state file.
-        boot_id: The boot in which it was found.
-    """
-
-    path: Path
-    corrupt_file: Path
-    boot_id: str
-
-
-@dataclass(frozen=True, slots=True)
 class OpenedDatabase:
     """An open file and its content.
 
@@ -123,7 +104,7 @@ class OpenedDatabase:
     file_identity: tuple[int, int]
     records: Sequence[StoredRecord]
     root_spans: Mapping[str, datetime]
-    recovery_marker: RecoveryMarker | None
+    recovery_marker: RecoveryMarker | None = None
 
 
 class CorruptDatabaseError(Exception):
@@ -141,9 +122,9 @@ def open_or_replace_corrupt(path: Path, boot_id: str, now: datetime) -> OpenedDa
         try:
             opened = _open(path)
         except CorruptDatabaseError:
-            _move_corrupt_file(path, boot_id, now)
+            corrupt_files.move_aside(path, boot_id, now)
             opened = _open(path)
-        return replace(opened, recovery_marker=_read_recovery_marker(path, boot_id))
+        return replace(opened, recovery_marker=corrupt_files.read_marker(path, boot_id))
     except (sqlite3.Error, OSError, CorruptDatabaseError) as error:
         raise unavailable_error(path, error) from error
 
@@ -191,19 +172,14 @@ def rebuild(
     """
     try:
         path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
-        _move_corrupt_file(path, boot_id, now)
+        corrupt_files.move_aside(path, boot_id, now)
         _create(path, statements)
         opened = _open(path)
         if recovery_marker is None:
-            _recovery_marker_path(path).unlink(missing_ok=True)
+            corrupt_files.marker_path(path).unlink(missing_ok=True)
     except (sqlite3.Error, OSError, CorruptDatabaseError) as error:
         raise unavailable_error(path, error) from error
     return opened
-
-
-def remove_recovery_marker(recovery_marker: RecoveryMarker) -> None:
-    """Remove the marker, because the records of the corrupt file are recovered."""
-    recovery_marker.path.unlink(missing_ok=True)
 
 
 def commit(
@@ -250,20 +226,18 @@ def delete_record(uid: ClaimUID, *, has_started: bool) -> list[Statement]:
 
 
 def _put_into(table: str, record: StoredRecord) -> Statement:
-    ref = record.ref
-    return Statement(
-        f"REPLACE INTO {table} VALUES (?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608 - one of ours
-        (
-            ref.uid,
-            ref.namespace,
-            ref.name,
-            record.state,
-            record.boot_id,
-            _timestamp(record.created),
-            _timestamp(record.updated),
-            record.payload,
-        ),
+    ref, times = record.ref, (_timestamp(record.created), _timestamp(record.updated))
+    values = (
+        ref.uid,
+        ref.namespace,
+        ref.name,
+        record.state,
+        record.boot_id,
+        *times,
+        record.payload,
     )
+    sql = f"REPLACE INTO {table} VALUES (?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608 - one of ours
+    return Statement(sql, values)
 
 
 def _delete_from(table: str, uid: ClaimUID) -> Statement:
@@ -303,13 +277,10 @@ def _open(path: Path) -> OpenedDatabase:
     connection = sqlite3.connect(path, isolation_level=None)
     try:
         return _read(path, connection)
-    except (sqlite3.DatabaseError, ValueError) as error:
+    except BaseException as error:
         connection.close()
         if isinstance(error, ValueError) or _is_corruption(error):
             raise CorruptDatabaseError(str(error)) from error
-        raise
-    except BaseException:
-        connection.close()
         raise
 
 
@@ -317,7 +288,8 @@ def _create(path: Path, statements: Sequence[Statement]) -> None:
     """Create the file under another name first, so that an empty file is always a corrupt one."""
     new = path.with_name(f"{path.name}.new")
     new.unlink(missing_ok=True)
-    for log in _wal_files(path):  # of a removed file; SQLite would replay them into the new one
+    # Those of a removed file: SQLite would replay them into the new one.
+    for log in corrupt_files.log_files(path):
         log.unlink(missing_ok=True)
     # Created here so that only we can read it: SQLite would use the umask.
     os.close(os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
@@ -336,14 +308,9 @@ def _read(path: Path, connection: Connection) -> OpenedDatabase:
     if verdict != "ok":
         raise CorruptDatabaseError(str(verdict))
     _check_version(path, connection)
-    roots = _texts(connection, "SELECT uid, forget FROM roots")
-    return OpenedDatabase(
-        connection=connection,
-        file_identity=_file_identity(path),
-        records=tuple(_records(connection)),
-        root_spans={uid: datetime.fromisoformat(forget) for uid, forget in roots},
-        recovery_marker=None,
-    )
+    rows = _texts(connection, "SELECT uid, forget FROM roots")
+    roots = {uid: datetime.fromisoformat(forget) for uid, forget in rows}
+    return OpenedDatabase(connection, _file_identity(path), tuple(_records(connection)), roots)
 
 
 def _check_version(path: Path, connection: Connection) -> None:
@@ -373,14 +340,9 @@ def _records_of(table: str, connection: Connection) -> Iterator[StoredRecord]:
     for uid, namespace, name, state, boot_id, created, updated, payload in rows:
         if state not in ("started", "prepared"):
             raise CorruptDatabaseError(f"claim {uid} has state {state}")
-        yield StoredRecord(
-            ref=ClaimRef(namespace, name, ClaimUID(uid)),
-            state=state,
-            boot_id=boot_id,
-            created=datetime.fromisoformat(created),
-            updated=datetime.fromisoformat(updated),
-            payload=payload,
-        )
+        ref = ClaimRef(namespace, name, ClaimUID(uid))
+        first, last = datetime.fromisoformat(created), datetime.fromisoformat(updated)
+        yield StoredRecord(ref, state, boot_id, first, last, payload)
 
 
 def _texts(connection: Connection, sql: str) -> Iterator[tuple[Any, ...]]:
@@ -414,57 +376,6 @@ def _write(connection: Connection, statements: Sequence[Statement]) -> None:
         raise
 
 
-def _move_corrupt_file(path: Path, boot_id: str, now: datetime) -> None:
-    """Move a corrupt file and its logs aside."""
-    aside = _corrupt_file_path(path, now)
-    # Before the move: after a crash in between, the next start must know that records are missing.
-    _write_recovery_marker(path, aside, boot_id)
-    if path.exists():
-        path.replace(aside)
-    for log in _wal_files(path):
-        if log.exists():
-            log.replace(log.with_name(log.name.replace(path.name, aside.name, 1)))
-
-
-def _corrupt_file_path(path: Path, now: datetime) -> Path:
-    """An unused name for the corrupt file, even if the clock was set back."""
-    name = f"{path.name}.corrupt-{now.astimezone(UTC):%Y%m%dT%H%M%SZ}"
-    aside, number = path.with_name(name), 1
-    while aside.exists():
-        number += 1
-        aside = path.with_name(f"{name}-{number}")
-    return aside
-
-
-def _wal_files(path: Path) -> tuple[Path, ...]:
-    return tuple(path.with_name(f"{path.name}{suffix}") for suffix in ("-wal", "-shm"))
-
-
-def _recovery_marker_path(path: Path) -> Path:
-    return path.with_name(f"{path.name}.in-doubt")
-
-
-def _write_recovery_marker(path: Path, aside: Path, boot_id: str) -> None:
-    content = {"file": str(aside), "boot_id": boot_id}
-    files.write_atomic(_recovery_marker_path(path), json.dumps(content).encode())
-
-
-def _read_recovery_marker(path: Path, boot_id: str) -> RecoveryMarker | None:
-    """Read the marker. One of an earlier boot is removed, because that boot's pods are gone."""
-    marker = _recovery_marker_path(path)
-    try:
-        content = json_text.parse(marker.read_bytes(), json_text.MAX_FILE_BYTES)
-        found = RecoveryMarker(marker, Path(content["file"]), str(content["boot_id"]))
-    except FileNotFoundError:
-        return None
-    except (ValueError, TypeError, KeyError):
-        return RecoveryMarker(marker, path, boot_id)
-    if found.boot_id != boot_id:
-        remove_recovery_marker(found)
-        return None
-    return found
-
-
 def _file_identity(path: Path) -> tuple[int, int]:
     try:
         status = os.stat(path)  # noqa: PTH116 - for every commit; twice as fast as Path.stat
@@ -473,7 +384,7 @@ def _file_identity(path: Path) -> tuple[int, int]:
     return (status.st_dev, status.st_ino)
 
 
-def _is_corruption(error: sqlite3.DatabaseError) -> bool:
+def _is_corruption(error: BaseException) -> bool:
     return getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGED
 
 

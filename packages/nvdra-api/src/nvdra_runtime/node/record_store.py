@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from itertools import chain
 from operator import itemgetter
 from pathlib import Path
@@ -220,7 +221,7 @@ class RecordStore:
         marker = self.recovery_marker
         if marker is not None:
             try:
-                await self._worker.run(record_database.remove_recovery_marker, marker)
+                await self._worker.run(partial(marker.path.unlink, missing_ok=True))
             except OSError as error:
                 raise record_database.unavailable_error(marker.path, error) from error
             self.recovery_marker = None

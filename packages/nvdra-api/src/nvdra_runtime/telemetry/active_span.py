@@ -165,6 +165,10 @@ class ActiveSpan:
         """
         self.is_discarded = not self._children
 
+    def discard_unless_written(self) -> None:
+        """Drop this step or operation when it ends, unless `note_write` was called in it."""
+        self.is_discarded = True
+
     def fail(self, error: BaseException) -> None:
         """Mark the span as failed. An exception that leaves its block does so, too."""
         self.failure = failure_of(error)
@@ -177,6 +181,8 @@ class ActiveSpan:
             Its duration in seconds.
         """
         end_ns = max(self.start_ns, self._timeline.now_ns())
+        if self.is_discarded:
+            self.discard()
         if self.is_discarded and self._above is not None:
             self._above._children -= 1
         if self.trace is not None and not self.is_discarded:
@@ -201,6 +207,13 @@ class ActiveSpan:
 
 CURRENT_SPAN: Final[ContextVar[ActiveSpan | None]] = ContextVar("nvdra_span", default=None)
 """The span of the step that the current task executes."""
+
+
+def note_write() -> None:
+    """Keep the span of the current step, in which a change is sent to the API server."""
+    span = CURRENT_SPAN.get()
+    if span is not None:
+        span.is_discarded = False
 
 
 def failure_of(error: BaseException) -> Failure:

@@ -59,8 +59,6 @@ _LEVELS: Final = {
     keys.Outcome.PERMANENT: logging.WARNING,
     keys.Outcome.INTERNAL: logging.ERROR,
 }
-
-
 _Finish = Callable[[ActiveSpan, BaseException | None], None]
 
 
@@ -72,6 +70,11 @@ class SpanScope:
     def __init__(self, span: ActiveSpan, finish: _Finish) -> None:
         self._span = span
         self._finish = finish
+
+    def discarded_unless_written(self) -> "SpanScope":
+        """The same, for work that is of interest only if it changes something."""
+        self._span.discard_unless_written()
+        return self
 
     def __enter__(self) -> ActiveSpan:
         """Make the span current."""
@@ -158,7 +161,7 @@ class Telemetry(Generic[M]):
         timeline = SpanClock(self._clock)
         key, held = (trace, name, parent), list[Span]()
         is_held = self._repeated.is_repeating(key)
-        keep = partial(self._record_and_hold, held) if is_held else self._on_span_end
+        keep = partial(self._on_span_end, held=held) if is_held else self._on_span_end
         span = ActiveSpan(name, trace, parent, timeline, attributes, keep, links)
         return SpanScope(span, partial(self._finish_operation, key, held))
 
@@ -263,17 +266,12 @@ class Telemetry(Generic[M]):
     def _finish_step(self, span: ActiveSpan, error: BaseException | None) -> None:
         del error  # the operation logs it
         seconds = span.end()
-        if span.is_discarded:
-            return
-        self.metrics.step(span.name, seconds)
-        _log_span(_STEP_LEVEL, span, seconds)
+        if not span.is_discarded:
+            self.metrics.step(span.name, seconds)
+            _log_span(_STEP_LEVEL, span, seconds)
 
     def _finish_operation(
-        self,
-        key: OperationKey,
-        held: list[Span],
-        span: ActiveSpan,
-        error: BaseException | None,
+        self, key: OperationKey, held: list[Span], span: ActiveSpan, error: BaseException | None
     ) -> None:
         failure = span.failure
         outcome = keys.Outcome.SUCCESS if failure is None else failure.outcome
@@ -282,24 +280,18 @@ class Telemetry(Generic[M]):
         self.metrics.operation_ended(span.name)
         if span.is_discarded:
             return
-        if self._repeated.note(key, failure):
-            for each in held:
-                self._export(each)
-        is_bug = outcome is keys.Outcome.INTERNAL
-        _log_span(_LEVELS[outcome], span, seconds, error if is_bug else None)
+        if self._repeated.note(key, failure) and self._span_queue is not None:
+            for child in held:
+                self._span_queue.add(child)
+        shown = error if outcome is keys.Outcome.INTERNAL else None
+        _log_span(_LEVELS[outcome], span, seconds, shown)
 
-    def _on_span_end(self, span: Span) -> None:
+    def _on_span_end(self, span: Span, held: list[Span] | None = None) -> None:
+        """Record a span, and export it or hold it until it is known how its operation ends."""
         self.recorder.add(span)
-        self._export(span)
-
-    def _record_and_hold(self, held: list[Span], span: Span) -> None:
-        """Record a span of an operation that fails again and again, and wait how it ends."""
-        self.recorder.add(span)
-        if self._span_queue is not None:
+        if held is not None:
             held.append(span)
-
-    def _export(self, span: Span) -> None:
-        if self._span_queue is not None:
+        elif self._span_queue is not None:
             self._span_queue.add(span)
 
 
@@ -326,8 +318,13 @@ async def running(
     task_failures = TaskFailures(metrics.task_failed, clock.monotonic)
     TASK_FAILURES.set(task_failures)  # of all tasks that the caller starts from here
     exports: list[Export] = []
-    span_queue = _span_export(settings, resource, metrics)
-    if span_queue is not None:
+    span_queue = None
+    # Imported here: the SDK takes 200 ms and 4 MiB, which a process without an endpoint must not
+    # spend.
+    if settings.export is not None:
+        from nvdra_runtime.telemetry.export.span_export import SpanExportQueue
+
+        span_queue = SpanExportQueue(settings.export, settings.ratio, resource, metrics)
         exports.append(span_queue)
     if settings.metrics is not None:
         from nvdra_runtime.telemetry.export.metric_export import PeriodicMetricExport
@@ -335,18 +332,6 @@ async def running(
         exports.append(PeriodicMetricExport(settings.metrics, resource, metrics.registry, clock))
     async with bounded_shutdown.shut_down_on_exit(exports):
         yield Telemetry(clock, metrics, TraceRecorder(), span_queue, task_failures)
-
-
-def _span_export(
-    settings: OtelSettings, resource: Mapping[str, str], metrics: OperationMetrics
-) -> "SpanExportQueue | None":
-    if settings.export is None:
-        return None
-    # Imported here, as the export of metrics: the SDK takes 200 ms and 4 MiB, which a process
-    # without an endpoint must not spend.
-    from nvdra_runtime.telemetry.export.span_export import SpanExportQueue
-
-    return SpanExportQueue(settings.export, settings.ratio, resource, metrics)
 
 
 def for_process(
@@ -366,13 +351,13 @@ def resource_attributes(
 
     Source: docs/reference/tracing.md, "Spans".
     """
-    attributes = {
+    return {
         keys.SERVICE_NAMESPACE: "nvdra",
         keys.SERVICE_NAME: service,
         keys.SERVICE_VERSION: version,
         keys.K8S_NODE_NAME: node,
+        **({keys.K8S_POD_UID: pod_uid} if pod_uid else {}),
     }
-    return {**attributes, keys.K8S_POD_UID: pod_uid} if pod_uid else attributes
 
 
 def claim_attributes(ref: ClaimRef) -> dict[str, AttributeValue]:
@@ -404,11 +389,10 @@ def _log_span(
     if not LOG.is_enabled(logging.INFO - level):
         return
     fields = {"seconds": round(seconds, 6), **logs.attribute_fields(span.attributes)}
-    if span.failure is None:
-        LOG.write(level, f"Finished: {span.name}", fields, caller=_CALLER_FRAMES)
-        return
-    fields.update(reason=span.failure.reason, error=span.failure.message)
-    LOG.write(level, f"Failed: {span.name}", fields, error, caller=_CALLER_FRAMES)
+    if span.failure is not None:
+        fields.update(reason=span.failure.reason, error=span.failure.message)
+    text = f"{'Failed' if span.failure else 'Finished'}: {span.name}"
+    LOG.write(level, text, fields, error, caller=_CALLER_FRAMES)
 
 
 def _nanoseconds(moment: datetime) -> int:

@@ -54,6 +54,7 @@ def watched(
     main: Callable[[RecordedApi, Informer], Any],
     *,
     run: Callable[[Callable[[], Any]], Any] = virtual_time.run_with_virtual_time,
+    selector: str = "labelSelector",
     **options: Any,
 ) -> Any:
     async def find_path(deadline: float, is_lost: bool) -> str:
@@ -62,7 +63,7 @@ def watched(
 
     async def started() -> Any:
         api = RecordedApi(answers)
-        informer = Informer(api, find_path, {"labelSelector": "a"}, lambda _: None, **options)
+        informer = Informer(api, find_path, {selector: "a"}, lambda _: None, **options)
         async with informer.running():
             return await main(api, informer)
 
@@ -139,7 +140,7 @@ def test_a_list_of_many_pages_takes_as_long_as_it_needs() -> None:
         assert len(informer.snapshot()) == pages
         return asyncio.get_running_loop().time()
 
-    assert watched(answer, main, in_pages=True) >= 20 * pages
+    assert watched(answer, main) >= 20 * pages
 
 
 def test_a_watch_that_fails_before_any_event_is_told_and_the_collection_listed_later() -> None:
@@ -166,7 +167,7 @@ def page(token: str, *objects: JsonObject) -> Answer:
     return 200, {"metadata": {"resourceVersion": "5", "continue": token}, "items": list(objects)}
 
 
-def test_a_large_collection_is_listed_in_pages() -> None:
+def test_a_collection_that_users_fill_is_listed_in_pages() -> None:
     answers = script(
         (GET, page("two", obj("a", 1), obj("b", 2))),
         (GET, page("three", obj("c", 3))),
@@ -184,7 +185,7 @@ def test_a_large_collection_is_listed_in_pages() -> None:
         assert [int(each["limit"]) for each in asked] == [16, 32, 64, 16, 32]
         assert {each["labelSelector"] for each in asked} == {"a"}
 
-    watched(answers, main, in_pages=True)
+    watched(answers, main)
 
 
 @pytest.mark.parametrize("in_pages", [False, True])
@@ -213,12 +214,13 @@ def test_objects_that_are_too_long_together_are_listed_in_smaller_pages(*, in_pa
         answer,
         main,
         run=run,
-        in_pages=in_pages,
+        selector="labelSelector" if in_pages else "fieldSelector",
         transform=lambda each: {"metadata": each["metadata"]},
     )
 
 
 def test_after_a_pause_all_that_has_changed_is_read_once() -> None:
+    made: list[Informer] = []
     pauses = iter((0.0, 5.0, 3.0))  # after the first list, after the event, after the second list
     answers = script(
         (GET, listing(5, obj("a", 1))),
@@ -229,6 +231,7 @@ def test_after_a_pause_all_that_has_changed_is_read_once() -> None:
     )
 
     async def main(api: RecordedApi, informer: Informer) -> None:
+        made.append(informer)
         await names_are(informer, "a")
         assert not informer.is_paused
         api.push(THINGS, "ADDED", obj("b", 6))
@@ -240,7 +243,7 @@ def test_after_a_pause_all_that_has_changed_is_read_once() -> None:
         _, watched_at, second, third, again = (each.time for each in api.requests)
         assert [second - watched_at, third - second, again - third] == [5, 3, 0]
 
-    watched(answers, main, pause_after_change=lambda: next(pauses))
+    watched(answers, main, on_change=lambda _: made[0].pause(next(pauses)))
 
 
 def test_an_event_reaches_those_who_wait() -> None:

@@ -13,7 +13,7 @@ import pytest
 from nvdra_api.errors import Reason, RetryableError
 from nvdra_api.ids import ClaimUID
 from nvdra_api.resource.claims import ClaimRef
-from nvdra_runtime.node import record_database
+from nvdra_runtime.node import corrupt_files, record_database
 from nvdra_runtime.node.record_database import Statement, StoredRecord
 from nvdra_runtime.node.record_store import RecordStore
 
@@ -142,7 +142,7 @@ async def test_a_process_that_died_between_two_steps_of_setting_aside_leaves_the
 ) -> None:
     path = tmp_path / "s"
     await filled(path, 1)
-    record_database._move_corrupt_file(path, "boot-1", datetime(2026, 8, 1, tzinfo=UTC))
+    corrupt_files.move_aside(path, "boot-1", datetime(2026, 8, 1, tzinfo=UTC))
     assert not path.exists()
     async with opened(path) as store:
         assert store.recovery_marker is not None

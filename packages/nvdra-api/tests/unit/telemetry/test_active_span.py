@@ -154,6 +154,24 @@ def test_a_span_with_a_child_is_discarded_only_if_the_child_was(
     assert [span.name for span in ended] == ["wait lock", "prepare"]
 
 
+@pytest.mark.parametrize("is_written", [True, False])
+def test_a_span_that_is_of_interest_if_it_writes_is_kept_by_a_write_in_a_step_of_it(
+    start: Start, ended: list[Span], *, is_written: bool
+) -> None:
+    operation = start()
+    operation.discard_unless_written()
+    step = operation.start_child("ensure daemonset", {})
+    step.discard_unless_written()
+    token = CURRENT_SPAN.set(step)
+    if is_written:
+        active_span.note_write()
+    CURRENT_SPAN.reset(token)
+    active_span.note_write()  # outside of any step there is nothing to keep
+    step.end()
+    operation.end()
+    assert [span.name for span in ended] == (["ensure daemonset", "prepare"] if is_written else [])
+
+
 def test_a_finished_child_keeps_its_parent(start: Start, ended: list[Span]) -> None:
     operation = start()
     operation.add_finished_child("call nvml", 0.0)

@@ -113,7 +113,7 @@ class CrdKeeper:
     async def _keep(self, own: Definition) -> Definition | None:
         """Write a definition if that is to be done, and return what is served."""
         found = await self._find(own)
-        path = api_paths.definition(own.name)
+        path = api_paths.path("CustomResourceDefinition", name=own.name)
         if found is not None and must_end_conversion(own, found, self._install):
             deadline = _deadline(_CALL_TIMEOUT_S)
             await self._api.patch(path, _NO_CONVERTER, deadline, "application/merge-patch+json")
@@ -141,7 +141,7 @@ class CrdKeeper:
             await asyncio.sleep(_POLL_S)
 
     async def _find(self, own: Definition) -> Definition | None:
-        path = api_paths.definition(own.name)
+        path = api_paths.path("CustomResourceDefinition", name=own.name)
         try:
             return Definition(await self._api.get(path, _deadline(_CALL_TIMEOUT_S)))
         except NotFound:

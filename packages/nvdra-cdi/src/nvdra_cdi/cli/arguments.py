@@ -3,6 +3,7 @@
 
 import argparse
 from collections.abc import Callable
+from functools import partial
 
 from nvdra_cdi.__about__ import __version__
 from nvdra_cdi.cache import DEFAULT_DIRECTORIES
@@ -191,25 +192,19 @@ def _generate(command: argparse.ArgumentParser) -> None:
         help="which devices to describe: nvml (or auto, the default), imex, management, gds,"
         " gdrcopy, mofed, nvswitch, mig-caps",
     )
-    add(
-        "--format",
-        type=output_format,
-        metavar="FORMAT",
-        help="the format of printed specs, yaml or json; default: yaml",
-    )
+    _format(command, "printed specs")
     add("--output", metavar="FILE", help="write a .yaml or .json file instead of printing the spec")
     add("--vendor", "--cdi-vendor", metavar="NAME", help=_VENDOR)
     add("--class", "--cdi-class", dest="class_", metavar="NAME", help=_CLASS)
-    add(
+    repeatable = partial(add, action="extend")
+    repeatable(
         *("--device-id", "--device-ids", "--device", "--devices"),
-        action="extend",
         type=values.texts,
         metavar="ID",
         help="describe only this device: an index, index:mig, a UUID, channelN, all; repeatable",
     )
-    add(
+    repeatable(
         "--device-name-strategy",
-        action="extend",
         type=device_name_strategies,
         metavar="NAMES",
         help="how devices are named: index, type-index, uuid; repeatable; default: index and uuid",
@@ -235,23 +230,17 @@ def _generate(command: argparse.ArgumentParser) -> None:
         (("--enable-hook", "--enable-hooks"), "include this hook"),
         (("--feature-flag", "--feature-flags"), "set a feature flag (see below)"),
     ):
-        add(
-            *flags,
-            action="extend",
-            type=values.texts,
-            metavar="NAME",
-            help=f"{effect}; repeatable",
-        )
-    for name, effect in (
-        ("--library-search-path", "the directory below the driver root that contains libraries"),
-        ("--config-search-path", "the directory below the driver root that contains configuration"),
+        repeatable(*flags, type=values.texts, metavar="NAME", help=f"{effect}; repeatable")
+    for name, below in (
+        ("--library-search-path", "libraries"),
+        ("--config-search-path", "configuration"),
     ):
-        add(
+        repeatable(
             name,
-            action="extend",
             type=values.paths,
             metavar="DIR",
-            help=f"{effect}; repeatable, and a list like LD_LIBRARY_PATH",
+            help=f"the directory below the driver root that contains {below}; repeatable, and a "
+            "list like LD_LIBRARY_PATH",
         )
 
 
@@ -262,12 +251,7 @@ def _transform(command: argparse.ArgumentParser) -> None:
     add("--to", required=True, metavar="DIR", help="the new root")
     add("--input", default="-", metavar="FILE", help="the spec; default: - for standard input")
     add("--output", metavar="FILE", help="write a .yaml or .json file instead of printing the spec")
-    add(
-        "--format",
-        type=output_format,
-        metavar="FORMAT",
-        help="the format of a printed spec, yaml or json; default: yaml",
-    )
+    _format(command, "a printed spec")
     add(
         "--relative-to",
         choices=("host", "container"),
@@ -314,6 +298,11 @@ def _spec_dir(command: argparse.ArgumentParser) -> None:
         + " and ".join(DEFAULT_DIRECTORIES)
         + "; environment variable: NVIDIA_CTK_CDI_SPEC_DIRS",
     )
+
+
+def _format(command: argparse.ArgumentParser, what: str) -> None:
+    text = f"the format of {what}, yaml or json; default: yaml"
+    command.add_argument("--format", type=output_format, metavar="FORMAT", help=text)
 
 
 def _output(command: argparse.ArgumentParser, *forms: str) -> None:

@@ -87,6 +87,7 @@ class MemberList:
         self._announcer = announcer
         self._drops_unknown_fields = False
         self._read_pace = ReadPace()
+        self._known: JsonObject | None = None
         self._received: Entries = ()
         self.has_joined = False
         self.recheck_in_s = math.inf
@@ -96,7 +97,7 @@ class MemberList:
             {"fieldSelector": f"metadata.name={store.name}"},
             observe_restart,
             backoff=PROMPT_BACKOFF,
-            pause_after_change=self._pause_after_change,
+            on_change=self._take_in,
         )
 
     @asynccontextmanager
@@ -172,7 +173,10 @@ class MemberList:
                 await asyncio.sleep(_CONFLICT_BACKOFF.delay(failures, random.random()))  # noqa: S311
                 obj = await self._read(deadline)
                 continue
+            self._known = stored
             self._informer.record_write(stored)
+            if self._informer.is_paused:  # the answer has all that was not received meanwhile
+                self._note_received()
             if self._announcer is not None:
                 self._announcer.note_own_write()
             return self._record_stored(stored)
@@ -302,8 +306,15 @@ class MemberList:
             return None
         return member_store.own_entry_patch(self._store, obj, change, self._member)
 
-    def _pause_after_change(self) -> float:
-        """Note a change that was received. Returns the seconds to receive nothing more."""
+    def _take_in(self, _: frozenset[str]) -> None:
+        """Note a change that was received. Our own writes are none, nor is what is known again."""
+        stored = self._cached()
+        if stored != self._known:
+            self._known = stored
+            self._note_received()
+
+    def _note_received(self) -> None:
+        """Receive nothing more for a while if there have been many changes."""
         now, after = asyncio.get_running_loop().time(), self.entries()
         before = {each.get(self._store.node_field): each for each in self._received}
         changed = sum(before.get(each.get(self._store.node_field)) != each for each in after)
@@ -311,7 +322,7 @@ class MemberList:
         interval_s = read_pace.interval_s(len(after), has_controller=has_controller)
         self._read_pace = self._read_pace.after_change(now, interval_s, changed)
         self._received = after
-        return self._read_pace.pause_s(interval_s)
+        self._informer.pause(self._read_pace.pause_s(interval_s))
 
     def _check_superseded(self, obj: JsonObject | None) -> None:
         """Raise Superseded if somebody else wrote our entry after we did."""

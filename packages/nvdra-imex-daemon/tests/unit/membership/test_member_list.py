@@ -134,6 +134,25 @@ def test_what_it_knows_is_read_again_before_it_joins_if_it_did_not_receive_every
     run(answers, main)
 
 
+def test_of_its_own_writes_a_daemon_receives_what_comes_after_them_at_once() -> None:
+    async def main() -> None:
+        api = RecordedApi(Answers())
+        members = MemberList(api, STORE, US, lambda _: None)
+        async with members.running():
+            await members.changed_since(0)
+            for _ in range(int(FREE_CHANGES)):
+                await members.report(STARTING)
+                await members.report(READY)
+            for number in (2, 3):
+                serial = members.change_count
+                api.push(STORE.collection, "MODIFIED", clique(200 + number, number))
+                async with asyncio.timeout(0.01):
+                    await members.changed_since(serial)
+                assert len(members.entries()) == number
+
+    virtual_time.run_with_virtual_time(main)
+
+
 @pytest.mark.parametrize("refusal", [CONFLICT, recorded_api.status(422, "Invalid")])
 def test_readiness_that_meets_another_write_is_written_again_soon(refusal: Answer) -> None:
     answers = Answers()

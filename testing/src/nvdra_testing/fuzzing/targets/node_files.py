@@ -31,7 +31,7 @@ from nvdra_runtime.claims.kubelet_checkpoint import (
     KubeletCheckpoint,
 )
 from nvdra_runtime.kubeletplugin import nvml_release
-from nvdra_runtime.node import record_database
+from nvdra_runtime.node import corrupt_files, record_database
 from nvdra_runtime.node.host import Host
 from nvdra_runtime.node.instance_lock import InstanceLock
 from nvdra_runtime.node.record_database import StoredRecord
@@ -278,8 +278,8 @@ def state_file(case: bytes) -> None:
 
 def recovery_marker(case: bytes) -> None:
     path = _HERE / record_database.FILE_NAME
-    record_database._recovery_marker_path(path).write_bytes(case)
-    record_database._read_recovery_marker(path, _BOOT)
+    corrupt_files.marker_path(path).write_bytes(case)
+    corrupt_files.read_marker(path, _BOOT)
 
 
 _HEALTH: Final = {
