@@ -22,6 +22,10 @@ from nvdra_testing.control_plane.apiserver import ApiServer
 GET_CLAIM = r"GET .*/resourceclaims/"
 """Requests that read a ResourceClaim."""
 
+_SHUTDOWN_S = 0.1
+_ACCEPT_STEPS = 5
+"""Of the event loop, from an accepted socket to a connection that a server can close."""
+
 _NOT_FORWARDED = {"host", "transfer-encoding", "content-length", "connection"}
 
 
@@ -68,6 +72,7 @@ class FaultyProxy:
     forwarded: list[str] = field(default_factory=list)
     port: int = 0
     _faults: list[Fault] = field(default_factory=list)
+    _server: web.Server | None = None
     _runner: web.ServerRunner | None = None
     _session: aiohttp.ClientSession | None = None
 
@@ -100,13 +105,17 @@ class FaultyProxy:
 
     async def stop_listening(self) -> None:
         """Stop listening and close all connections."""
-        if self._runner is not None:
+        if self._runner is not None and self._server is not None:
             await self._runner.cleanup()
+            for _ in range(_ACCEPT_STEPS):  # one that was accepted just then
+                await asyncio.sleep(0)
+            await self._server.shutdown(_SHUTDOWN_S)
             self._runner = None
 
     async def listen(self) -> None:
         """Start listening, on the same port as before."""
-        self._runner = web.ServerRunner(web.Server(self._serve), shutdown_timeout=0.1)
+        self._server = web.Server(self._serve)
+        self._runner = web.ServerRunner(self._server, shutdown_timeout=_SHUTDOWN_S)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", self.port)
         await site.start()
