@@ -171,7 +171,7 @@ class Standby:
                 lock.holder[instance_lock.SOCKET] = self._state.paths.dra
             try:
                 lockable = self._state.lockable(_now())
-                found = await files.run(_look, lock, self._default_socket, lockable)
+                found = await files.run(_look, lock, self._settings.plugin_dir, lockable)
             except OSError as error:
                 problem = f"the lock cannot be read: {error}"
                 self._state = replace(self._state, lock_problem=problem)
@@ -210,13 +210,9 @@ class Standby:
             return readiness_checks.registration_check(self.kubelet)()
         return standby_state.kubelet_problem(self._state)
 
-    @property
-    def _default_socket(self) -> Path:
-        return self._settings.plugin_dir / registration.DRA_SOCKET
-
     def _active_socket(self) -> Path | None:
         """The DRA socket of the active instance, as far as it is known."""
-        named = self._state.active_socket(self._default_socket)
+        named = self._state.active_socket(self._settings.plugin_dir)
         return None if named in self.siblings.own else named
 
     async def _read_kubelet_version(self) -> None:
@@ -280,12 +276,12 @@ class Standby:
             )
 
 
-def _look(lock: InstanceLock, default: Path, lockable: tuple[int, int] | None) -> LockFile:
+def _look(lock: InstanceLock, plugin_dir: Path, lockable: tuple[int, int] | None) -> LockFile:
     """Look at the lock, and acquire it if it is free and the file is the one that may be locked."""
     identity = _identity(lock.path)
     is_acquired = identity is not None and identity == lockable and lock.try_acquire()
     holder = lock.read_holder()
-    socket = StandbyState(holder=holder).active_socket(default)
+    socket = StandbyState(holder=holder).active_socket(plugin_dir)
     return LockFile(identity, is_acquired, holder, socket.exists())
 
 

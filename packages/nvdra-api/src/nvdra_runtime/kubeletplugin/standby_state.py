@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from nvdra_runtime.http.probes import PassingRemark
+from nvdra_runtime.kubeletplugin import registration
 from nvdra_runtime.kubeletplugin.registration import SocketPaths
 from nvdra_runtime.node import instance_lock
 
@@ -72,9 +73,9 @@ class StandbyState:
         """The holder, for people."""
         return instance_lock.describe_holder(self.holder)
 
-    def active_socket(self, default: Path) -> Path:
+    def active_socket(self, plugin_dir: Path) -> Path:
         """The DRA socket of the active instance, which earlier releases do not name."""
-        return Path(self.holder.get(instance_lock.SOCKET) or default)
+        return Path(self.holder.get(instance_lock.SOCKET) or plugin_dir / registration.DRA_SOCKET)
 
     def lockable(self, now: float) -> tuple[int, int] | None:
         """The file that may be locked now."""

@@ -35,9 +35,8 @@ def test_the_former_holder_is_named_until_another_instance_holds_the_lock() -> N
 
 
 def test_the_active_socket_is_the_holders_or_the_default_one() -> None:
-    default = Path("/p/dra.sock")
-    assert STATE.active_socket(default) == Path("/p/dra-a.sock")
-    assert replace(STATE, holder=NEXT).active_socket(default) == default
+    assert STATE.active_socket(Path("/q")) == Path("/p/dra-a.sock")
+    assert replace(STATE, holder=NEXT).active_socket(Path("/q")) == Path("/q/dra.sock")
 
 
 def test_it_is_known_since_when_the_holder_is_not_served() -> None:

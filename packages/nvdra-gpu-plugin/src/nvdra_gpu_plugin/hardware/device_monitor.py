@@ -96,10 +96,7 @@ class DeviceMonitor:
 
     @asynccontextmanager
     async def running(self, is_released: bool = False) -> AsyncIterator["DeviceMonitor"]:
-        """Inspect the node while the block runs, and close the NVML session at its end.
-
-        With `is_released`, NVML is not opened before `resume` is called.
-        """
+        """Inspect the node while the block runs, and close the NVML session at its end."""
         self.session.is_wanted = not is_released
         self.state = replace(self.state, is_released=is_released)
         try:
@@ -150,7 +147,7 @@ class DeviceMonitor:
             state = await self._inspect()
         except DriverUnavailable as error:
             if self.session.is_opening_in_time and self.state.snapshot is not None:
-                # Claims wait for the session, and nobody is told that the GPUs are gone.
+                # Claims wait for the session, and the GPUs stay published.
                 return replace(self.state, node_fault=error.fault, is_released=False)
             state = DeviceState(node_fault=error.fault)
         except (OSError, CDIError) as error:
@@ -185,7 +182,7 @@ class DeviceMonitor:
         return device_state.derive(self.probes, self._spec_state)
 
     async def _check_mig_instances(self) -> None:
-        """Query GPUs at once whose MIG instances somebody has made or destroyed."""
+        """Query GPUs at once whose MIG instances were made or destroyed."""
         gpus = [probe.gpu for probe in self.probes if probe.gpu is not None]
         if not any(gpu.is_mig_enabled or gpu.partitions for gpu in gpus):
             return

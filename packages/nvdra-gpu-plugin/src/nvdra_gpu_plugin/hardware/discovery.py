@@ -99,13 +99,9 @@ class Discovery:
     ) -> DiscoveredGpu | None:
         """Describe one GPU of the node. Returns None for one that only drives a screen.
 
-        Args:
-            nvml: An open session.
-            index: NVML's index of the GPU: its position in the order of PCI addresses.
-            versions: The driver's versions.
-            known: What was at the index before, so that what cannot change is not asked again.
-            handle: The GPU's handle in this session, if it is known: a GPU that leaves the bus may
-                change the index of others.
+        What cannot change is not asked again of a GPU that is `known`. Its index is its position in
+        the order of PCI addresses; a GPU that leaves the bus may change that of others, but not
+        their handles.
 
         Raises:
             NvmlError: A call failed.

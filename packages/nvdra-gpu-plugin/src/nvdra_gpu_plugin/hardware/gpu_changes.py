@@ -44,8 +44,7 @@ class GpuChanges:
         states = [probe.state for probe in self._monitor.session.probes]
         return all(
             state.answered_at is not None
-            and (state.gpu is None or state.gpu.uuid != change.place)
-            and (state.gpu is not None or not state.is_compute)
+            and (not state.is_compute if state.gpu is None else state.gpu.uuid != change.place)
             for state in states
         )
 

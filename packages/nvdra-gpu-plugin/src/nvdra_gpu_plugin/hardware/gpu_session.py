@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Opens and closes the NVML session of the node, with a probe for each of its GPUs.
-
-`nvml_reopen_policy` says when; `DeviceMonitor` asks for it in each inspection.
-"""
+"""The NVML session of the node with a probe for each GPU, opened when `nvml_reopen_policy` says."""
 
 import asyncio
 from dataclasses import replace
@@ -133,7 +130,11 @@ class GpuSession:
         """
         self.is_usable.clear()
         self.tasks.cancel()
-        if await self._is_idle(timeout_s):
+        is_idle = await self._are_calls_done(timeout_s)
+        if is_idle and self._events is not None:
+            # NVML may keep the files of the event set open beyond the session.
+            is_idle = await self._events.close(timeout_s)
+        if is_idle:
             await self.nvml.close(timeout_s)
         else:
             self.nvml.abandon()
@@ -166,15 +167,6 @@ class GpuSession:
         self.woken.set()
         if self._events is not None:
             self._events.wake()
-
-    async def _is_idle(self, timeout_s: float) -> bool:
-        """Whether no call of the session is in progress; waits shortly for those that are.
-
-        The event set is freed, because NVML may keep its files open beyond the session.
-        """
-        if not await self._are_calls_done(timeout_s):
-            return False
-        return self._events is None or await self._events.close(timeout_s)
 
     async def _are_calls_done(self, timeout_s: float) -> bool:
         """Whether the calls that are in progress end within this time.

@@ -56,9 +56,6 @@ def _volatile_settings(nvml: Nvml, handle: DeviceHandle) -> Sequence[str]:
 
     Without persistence mode the driver stops the GPU then, and the next client finds it as it is
     after a boot.
-
-    Raises:
-        NvmlError: The GPU does not answer.
     """
     if nvml.is_persistent(handle) is not False:
         return ()

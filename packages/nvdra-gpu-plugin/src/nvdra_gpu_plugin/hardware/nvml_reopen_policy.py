@@ -60,14 +60,9 @@ def plan(
     attempts: Attempts,
     now: float,
 ) -> tuple[Action, Attempts]:
-    """What is done with the session now, and how often that then was.
+    """What is done with the open session now, and how often that then was.
 
-    Args:
-        session: The open session.
-        gpus: The states of its GPUs.
-        found: The driver that is installed now.
-        attempts: How often it was done before.
-        now: Monotonic seconds.
+    `gpus` is how its GPUs are, `found` the driver that is installed.
     """
     if session is None or session.is_lost or session.installation.library_id != found.library_id:
         return Action.OPEN, attempts

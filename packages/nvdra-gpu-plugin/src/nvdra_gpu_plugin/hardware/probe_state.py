@@ -201,14 +201,9 @@ class ProbeState:
         return f"{self._description} has not answered NVML since {since}; {_REMEDY}"
 
     def has_lost(self, place: tuple[int, int], uuid: MigUUID) -> bool:
-        """Whether a MIG device that was made for a claim was not there at the last look.
+        """Whether a MIG device that was made at this place was not there at the last look.
 
-        It is not said of a claim that was not known at that look. Ask the GPU itself whether it is
-        so: the claim may just have been prepared.
-
-        Args:
-            place: As in `MadePlaces`.
-            uuid: What the device was called when it was made.
+        It is not said of one whose claim was not known at that look.
         """
         if self.described is None or place not in self.made:
             return False
