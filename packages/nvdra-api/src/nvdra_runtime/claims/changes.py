@@ -131,6 +131,12 @@ class ChangeKind(Generic[ChangingT, ChangeT]):
     Callers hold the locks of the claim's devices.
     """
 
+    needs_start: ClassVar[bool] = True
+    """Whether a record is `started` before the change is made, and while it is undone.
+
+    If not, nothing of the change outlives its record, and a record whose change is not in force is
+    an answer that `Engine.restore` completes: an attempt that fails keeps it, and its change."""
+
     async def inspect(self, claim: ChangingT, change: ChangeT) -> ChangeT:
         """The change before its first effect in this boot, with what `revert` is to restore.
 
@@ -205,8 +211,16 @@ class LateKind(ChangeKind[ChangingT, ChangeT]):
 class ClaimFiles(Protocol[ChangingT]):
     """Files of single claims, found by their UIDs, which say what the record says."""
 
-    def updated(self, record: ChangingT, former: ChangingT) -> ChangingT:
-        """The record of a claim whose changes were made again, before its files are written."""
+    async def completed(self, record: ChangingT, former: ChangingT | None) -> ChangingT:
+        """The record of a claim whose changes are made, before its files are written.
+
+        Args:
+            record: The claim, with what its changes have found.
+            former: What was recorded before the changes were made again; None the first time.
+
+        Raises:
+            DriverError: What the files are to say cannot be known.
+        """
 
     def being_written(self, record: ChangingT) -> AbstractAsyncContextManager[None]:
         """Have the files written when the block, which records the claim, has ended.
