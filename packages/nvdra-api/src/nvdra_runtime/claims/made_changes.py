@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes and undoes the changes of one record; what is recorded, and when, is the engine's part.
 
-Changes of one place, such as a GPU, follow one another; places are changed side by side.
+Changes of one place, such as a GPU, follow one another; places are changed side by side. What a
+kind raises, a `DriverError`, is raised here.
 """
 
 import asyncio
@@ -63,11 +64,7 @@ class MadeChanges(Generic[ChangingT]):
         return [(kind, change) for kind, change in kinds if isinstance(kind, LateKind)]
 
     async def gone(self, record: ChangingT) -> list[Change]:
-        """The changes, made in this boot, that are not in force.
-
-        Raises:
-            DriverError: A device does not say it.
-        """
+        """The changes, made in this boot, that are not in force."""
         return [
             change
             for change in record.steps
@@ -82,20 +79,12 @@ class MadeChanges(Generic[ChangingT]):
         return None
 
     async def check_places(self, changes: Sequence[Change]) -> None:
-        """Check that nothing foreign is where these changes were.
-
-        Raises:
-            PermanentError: `UnknownDevice`.
-        """
+        """Check that nothing foreign is where these changes were; else `UnknownDevice`."""
         for change in changes:
             await self._kinds(change).check_place(change)
 
     async def inspected(self, record: ChangingT) -> ChangingT:
-        """The record with what is there before its changes.
-
-        Raises:
-            DriverError: That cannot be known, or something foreign is in a place.
-        """
+        """The record with what is there before its changes, unless something foreign is."""
         return record.with_steps(
             await _on_each(record.steps, lambda change: self._kinds(change).inspect(record, change))
         )
@@ -124,11 +113,7 @@ class MadeChanges(Generic[ChangingT]):
         return record.with_steps(current) if early else record
 
     async def applied_late(self, record: ChangingT) -> ChangingT:
-        """The record after its late changes. All that they need is made.
-
-        Raises:
-            DriverError: One cannot be made.
-        """
+        """The record after its late changes. All that they need is made."""
         made = [
             change
             if self.is_early(change)
@@ -138,11 +123,7 @@ class MadeChanges(Generic[ChangingT]):
         return record.with_steps(made)
 
     async def end_late(self, record: ChangingT) -> None:
-        """Undo the late changes, the last kind first.
-
-        Raises:
-            DriverError: One cannot be undone.
-        """
+        """Undo the late changes, the last kind first."""
         for kind in reversed(self.late_kinds(record)):
             await kind.end(record)
 
