@@ -2,8 +2,8 @@
 """Creates the parts of the plugin and starts them in order."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
 
@@ -122,7 +122,8 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
         labels = NodeLabels(context.node, context.api)
         claims = _open_claims(node, fabric, labels)
         recovery = _open_recovery(node, fabric, claims)
-        await enter(_labels_kept(node, fabric, claims))
+        if not settings.is_host_managed:
+            await enter(_labels_kept(node, fabric, claims))
         await enter(_files_kept(node, claims, recovery))
         pool_updater = PoolUpdater(
             context.node,
@@ -245,26 +246,22 @@ def _open_recovery(
     )
 
 
-@asynccontextmanager
-async def _labels_kept(node: _Node, fabric: FabricMonitor, claims: _Claims) -> AsyncIterator[None]:
+def _labels_kept(
+    node: _Node, fabric: FabricMonitor, claims: _Claims
+) -> AbstractAsyncContextManager[None]:
     """Keep the node's label and its clique for daemons as the claims need them."""
     context = node.context
-    if node.settings.is_host_managed:
-        yield
-        return
     restart = context.metrics.watch_restart
     watch = LabelWatch(context.node, context.api, claims.membership, restart)
     clique_files = CliqueFiles(
         lambda: fabric.status.gpus_clique, claims.prepared, node.directories, node.files
     )
-    async with background_tasks.running(label_watch=watch.run, clique_files=clique_files.run):
-        yield
+    return background_tasks.running(label_watch=watch.run, clique_files=clique_files.run)
 
 
-@asynccontextmanager
-async def _files_kept(
+def _files_kept(
     node: _Node, claims: _Claims, recovery: RecordRecovery[DomainClaimRecord]
-) -> AsyncIterator[None]:
+) -> AbstractAsyncContextManager[None]:
     """Remove what no claim needs."""
     settings = node.settings
     cleanup = PeriodicCleanup(
@@ -277,10 +274,9 @@ async def _files_kept(
         node.files,
         None if settings.is_host_managed else claims.membership,
     )
-    async with background_tasks.running(
+    return background_tasks.running(
         cleanup=cleanup.run, reference_checkpoint=cleanup.remove_reference_checkpoint
-    ):
-        yield
+    )
 
 
 def _fabric_policy(settings: Settings, devices: ImexDevices) -> FabricPolicy:

@@ -3,6 +3,7 @@
 
 import asyncio
 import json
+import shutil
 import sqlite3
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractContextManager, asynccontextmanager, closing, nullcontext, suppress
@@ -40,6 +41,9 @@ from nvdra_runtime.telemetry import trace_ids
 from nvdra_runtime.telemetry.instrumentation import Telemetry
 from nvdra_runtime.telemetry.metrics.plugin_metrics import PluginMetrics
 from nvdra_runtime.telemetry.recent_traces.recorder import TraceRecorder
+
+GOLDEN = sorted((Path(__file__).parents[1] / "golden").glob("state-*.sqlite"))
+GOLDEN_BOOT = "5a1f6a4e-0000-4000-8000-000000000001"
 
 NODE = NodeName("node-1")
 UID = DomainUID("11111111-2222-3333-4444-555555555555")
@@ -360,6 +364,42 @@ async def test_what_a_waiting_channel_writes_is_an_answer_that_0_1_0_completes(
     assert (complete["is_joining"], complete["clique"], complete["channels"]) == (False, CLIQUE, 1)
     assert complete["devices"][0]["cdi_names"] == [given(planned())]
     assert set(complete) == set(waiting)
+
+
+@pytest.mark.parametrize("file", GOLDEN, ids=lambda path: path.stem)
+async def test_records_of_an_earlier_release_are_carried_on(world: World, file: Path) -> None:
+    shutil.copy(file, world.root / "state.sqlite")
+    async with started(world, GOLDEN_BOOT) as plugin:
+        before = dict(plugin.prepared)
+        answers = {
+            record.name: cdi_names(await plugin.prepare(record)) for record in before.values()
+        }
+        joining = next(record for record in before.values() if record.is_joining)
+        assert world.log == ["find", "label", "wait", "record"], "the one that waits"
+        assert answers.pop("joining") == [given(joining)]
+        assert answers == {
+            record.name: list(record.device.cdi_names)
+            for record in before.values()
+            if not record.is_joining
+        }
+        for record in before.values():
+            await plugin.unprepare(record)
+    assert list(stored(world)) == []
+    assert world.label is None
+
+
+async def test_a_label_that_another_domain_took_in_a_reboot_costs_no_record(world: World) -> None:
+    """The claim was given its channel, so the node's label is corrected for it."""
+    claim = planned()
+    async with started(world) as plugin:
+        await plugin.prepare(claim)
+    world.label = OTHER
+    async with started(world, "boot-2") as plugin:
+        with pytest.raises(RetryableError) as caught:
+            await plugin.prepare(claim)
+        assert caught.value.reason is Reason.NODE_IN_OTHER_DOMAIN
+        assert plugin.membership.needs_correction(OTHER)
+        assert claim.uid in plugin.prepared
 
 
 async def test_a_node_of_another_domain_has_no_part_in_the_first(
