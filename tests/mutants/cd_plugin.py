@@ -246,11 +246,11 @@ MUTANTS: Final = (
         ),
     ),
     Mutant(
-        "channel: a failed attempt forgets the claim",
+        "channel: a claim that leaves its domain is no answer any more",
         f"{_PLUGIN}/claims/changes/join_domain.py",
         "    needs_start: ClassVar[bool] = False",
         "    needs_start: ClassVar[bool] = True",
-        "A domain flaps: its daemon ends whenever a workload's attempt ends.",
+        "Each unprepare of a channel is a write more, and 0.1.0 does not find what it has begun.",
         (_PREPARER,),
     ),
     Mutant(

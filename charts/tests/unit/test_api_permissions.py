@@ -211,7 +211,7 @@ USES: Final[dict[str, list[tuple[str, str, tuple[str, ...]]]]] = {
     "nvdra_cd_plugin.claims.claim_admission:ClaimAdmission._pod get": [
         ("get", "pods", (CD_PLUGIN,))
     ],
-    "nvdra_cd_plugin.daemon.domain_entries:DomainEntries._informer Informer": [
+    "nvdra_cd_plugin.daemon.readiness_watch:DomainEntries._informer Informer": [
         ("list", CLIQUES, (READS_DAEMONS,)),
         ("watch", CLIQUES, (READS_DAEMONS,)),
         ("list", DOMAINS, (CD_PLUGIN,)),

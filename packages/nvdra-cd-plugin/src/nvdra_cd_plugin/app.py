@@ -40,11 +40,10 @@ from nvdra_cd_plugin.claims.preparer import Preparer
 from nvdra_cd_plugin.claims.record_builder import RecordBuilder
 from nvdra_cd_plugin.daemon.clique_files import CliqueFiles
 from nvdra_cd_plugin.daemon.domain_directories import DomainDirectories
-from nvdra_cd_plugin.daemon.domain_entries import DomainEntries
 from nvdra_cd_plugin.daemon.host_imex import HostImex
 from nvdra_cd_plugin.daemon.liveness import LivenessCheck
 from nvdra_cd_plugin.daemon.pod_lookup import DaemonPodLookup
-from nvdra_cd_plugin.daemon.readiness_watch import ReadinessWatch
+from nvdra_cd_plugin.daemon.readiness_watch import DomainEntries, ReadinessWatch
 from nvdra_cd_plugin.domains.claim_records import DomainClaimRecord
 from nvdra_cd_plugin.domains.lookup import DomainLookup
 from nvdra_cd_plugin.fabric.known_clique import KnownClique

@@ -5,8 +5,7 @@ A record is `started` before its first change has an effect, and is an answer af
 failure undoes what was made; if that fails, too, the record stays `started`: it keeps its place
 until its claim is prepared or unprepared, or the recovery has undone it. The same state stands
 before an unprepare undoes anything, because a claim whose devices are half gone must not be
-answered either. `transitions` decides what is done, `made_changes` does it. Callers hold the locks
-of the devices.
+answered either. `transitions` decides what is done. Callers hold the locks of the devices.
 """
 
 import asyncio
@@ -20,15 +19,9 @@ from nvdra_api.errors import DriverError, RetryableError
 from nvdra_api.ids import ClaimUID
 
 from nvdra_runtime.claims import transitions
-from nvdra_runtime.claims.changes import (
-    Change,
-    ChangeKind,
-    ChangingRecord,
-    ChangingT,
-    ClaimFiles,
-)
-from nvdra_runtime.claims.made_changes import MadeChanges
+from nvdra_runtime.claims.changes import ChangeKind, ChangingT, ClaimFiles, MadeChanges
 from nvdra_runtime.claims.prepared_claims import PreparedClaims
+from nvdra_runtime.claims.records import Change, ChangingRecord
 from nvdra_runtime.claims.transitions import Action, Found, Goal, Recorded, State
 from nvdra_runtime.telemetry import logs
 from nvdra_runtime.telemetry.instrumentation import Telemetry
@@ -93,8 +86,7 @@ class Engine(Generic[ChangingT]):
     async def prepare(self, planned: ChangingT, verify: Callable[[], Awaitable[None]]) -> ChangingT:
         """Make the changes of a claim that is not prepared, and record it as prepared.
 
-        What an interrupted attempt has made is finished, if the claim still needs the same. Changes
-        that need no start are recorded only, and `restore` makes them.
+        What an interrupted attempt has made is finished, if the claim still needs the same.
 
         Args:
             planned: What the claim is to get.
@@ -105,11 +97,11 @@ class Engine(Generic[ChangingT]):
             DriverError: A change failed, and everything was undone unless the log says otherwise.
         """
         uid = planned.uid
-        if not (self._changes.need_start(planned) or self._prepared_claims.is_started(uid)):
+        if not (planned.steps or self._prepared_claims.is_started(uid)):
             try:
                 return await self.commit(planned)
             except DriverError:
-                await self._try_revert(planned.with_steps(()))
+                await self._try_revert(planned)
                 raise
         with self._under_way(uid):
             record = await self._begun(planned)
@@ -147,7 +139,9 @@ class Engine(Generic[ChangingT]):
         return record.begun(self._prepared_claims.boot_id)
 
     async def commit(self, record: ChangingT) -> ChangingT:
-        """Record a claim as prepared, while its files are written; nothing is done to devices.
+        """Record a claim as prepared, while its files are written.
+
+        Nothing is done to devices; changes that need no start are made by `restore`.
 
         Raises:
             DriverError: One of both is not possible. Nothing is recorded.

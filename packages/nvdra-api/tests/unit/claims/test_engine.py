@@ -9,16 +9,10 @@ from typing import Any
 import pytest
 from nvdra_api.errors import PermanentError, Reason, RetryableError
 from nvdra_api.ids import ClaimUID, DeviceName, NodeName
-from nvdra_runtime.claims.changes import (
-    Change,
-    ChangeKind,
-    ChangingRecord,
-    ClaimFiles,
-    Keep,
-    LateKind,
-)
+from nvdra_runtime.claims.changes import ChangeKind, ClaimFiles, Keep, LateKind
 from nvdra_runtime.claims.engine import Engine, NotInForceError
 from nvdra_runtime.claims.prepared_claims import PreparedClaims
+from nvdra_runtime.claims.records import Change, ChangingRecord
 from nvdra_runtime.node.record_store import RecordStore
 from nvdra_runtime.process.clock import SystemClock
 from nvdra_runtime.telemetry.instrumentation import Telemetry
@@ -288,8 +282,7 @@ async def test_a_change_that_needs_no_start_is_recorded_and_then_made_by_restore
 ) -> None:
     async with RecordStore.open(tmp_path / "state.sqlite", "boot-1", SystemClock()) as store:
         node = Node(tmp_path, store, LateMarkKind)
-        planned = claim("mark-a").begun("boot-1")
-        await node.prepare(planned)
+        await node.engine.commit(claim("mark-a").begun("boot-1"))
         assert not node.prepared.is_started(UID), "it is an answer that restore completes"
         assert marked(tmp_path) == {}
         for _ in range(2):  # an attempt that fails in between keeps the record and the change
@@ -308,7 +301,7 @@ async def test_a_change_that_needs_no_start_is_recorded_and_then_made_by_restore
 async def test_a_change_that_needs_no_start_is_never_written_as_started(tmp_path: Path) -> None:
     async with RecordStore.open(tmp_path / "state.sqlite", "boot-1", SystemClock()) as store:
         node = Node(tmp_path, store, LateMarkKind)
-        await node.prepare(claim("mark-a").begun("boot-1"))
+        await node.engine.commit(claim("mark-a").begun("boot-1"))
         node.kind.problem = RetryableError(Reason.API_UNAVAILABLE, "no")
         with pytest.raises(RetryableError):
             await node.engine.release(node.prepared[UID], may_use_devices=True)

@@ -97,7 +97,7 @@ class Preparer:
             else:
                 joining = self._with_change(record.model_copy(update={"is_joining": True}))
                 async with self._reserved(joining, deadline):
-                    await self._engine.prepare(joining, _nothing_to_verify)
+                    await self._engine.commit(joining)
                 with self._join.attempt(joining, domain, deadline, notify):
                     done = await self._restored(joining, deadline)
         return done.prepare_result()
@@ -187,7 +187,7 @@ class Preparer:
         self._check_free(record)
         ready = await self._readiness.wait(record, deadline)
         async with self._reserved(ready, deadline):
-            return await self._engine.prepare(ready, _nothing_to_verify)
+            return await self._engine.commit(ready)
 
     async def _give_daemon(
         self, claim: ResourceClaim, record: DomainClaimRecord, deadline: float
@@ -214,7 +214,3 @@ class Preparer:
             yield
         finally:
             del self.in_progress[record.uid]
-
-
-async def _nothing_to_verify() -> None:
-    """A claim is not prepared before everything was waited for that it needs."""

@@ -9,7 +9,7 @@ that an older record stays readable.
 from nvdra_api.ids import CliqueID, DomainUID
 from nvdra_api.v1beta1.compute_domain import NO_CLIQUE
 from nvdra_runtime.claims import records
-from nvdra_runtime.claims.changes import Change, ChangingRecord
+from nvdra_runtime.claims.records import Change, ChangingRecord
 from pydantic import Field
 
 from nvdra_cd_plugin.domains.domain import Domain

@@ -7,8 +7,13 @@ import pytest
 from nvdra_api.errors import Reason, RetryableError
 from nvdra_api.ids import ClaimUID
 from nvdra_api.resource.claims import ClaimRef
-from nvdra_cd_plugin.daemon.readiness import DaemonClaimFailure, DaemonReadiness
-from nvdra_cd_plugin.daemon.wait_steps import NOTIFY_AFTER_S, Step, WaitProgress
+from nvdra_cd_plugin.daemon.readiness import (
+    NOTIFY_AFTER_S,
+    DaemonClaimFailure,
+    DaemonReadiness,
+    Step,
+    WaitProgress,
+)
 
 BEGAN, DEADLINE = 100.0, 145.0
 READY = DaemonReadiness("")
