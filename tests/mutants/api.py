@@ -620,7 +620,7 @@ _CLAIMS: Final = (
         "The kubelet takes one share of a device for another.",
         (
             "packages/nvdra-gpu-plugin/tests/unit/claims/test_plan_of_several_devices.py",
-            "packages/nvdra-cd-plugin/tests/unit/claims/test_record_writer.py",
+            "packages/nvdra-cd-plugin/tests/unit/claims/test_preparer.py",
         ),
     ),
     Mutant(

@@ -9,7 +9,7 @@ _PLUGIN: Final = "packages/nvdra-cd-plugin/src/nvdra_cd_plugin"
 _UNIT: Final = "packages/nvdra-cd-plugin/tests/unit"
 
 _LABELS: Final = f"{_UNIT}/membership/test_node_labels.py"
-_WRITER: Final = f"{_UNIT}/claims/test_record_writer.py"
+_PREPARER: Final = f"{_UNIT}/claims/test_preparer.py"
 _READINESS: Final = f"{_UNIT}/daemon/test_readiness.py"
 _ADMISSION: Final = f"{_UNIT}/domains/test_admission.py"
 _CLIQUE: Final = f"{_UNIT}/fabric/test_clique.py"
@@ -43,10 +43,11 @@ MUTANTS: Final = (
     ),
     Mutant(
         "daemon: the clique of another boot",
-        f"{_PLUGIN}/claims/domain_daemon.py",
-        "            if self._records.is_of_this_boot(record):",
-        "            if True:",
+        f"{_PLUGIN}/claims/preparer.py",
+        "await self._engine.commit(await self._readiness.wait(record, deadline))",
+        "await self._engine.commit(record)",
         "A tray that was moved to another rack joins the clique of the former one, for ever.",
+        (_PREPARER,),
         component=(
             f"{_DEAD}::test_after_a_reboot_into_another_clique_the_daemon_joins_the_one_of_now",
         ),
@@ -122,15 +123,11 @@ MUTANTS: Final = (
     ),
     Mutant(
         "record: it goes before its CDI spec",
-        f"{_PLUGIN}/claims/record_writer.py",
-        "        await self._files.run(deadline, self._specs.remove, record.uid)\n"
-        '        with self._telemetry.step("commit state"):\n'
-        "            await self._prepared_claims.remove(record.uid)\n",
-        '        with self._telemetry.step("commit state"):\n'
-        "            await self._prepared_claims.remove(record.uid)\n"
-        "        await self._files.run(deadline, self._specs.remove, record.uid)\n",
+        f"{_PLUGIN}/claims/claim_specs.py",
+        "        await self.withdraw(record)\n        yield\n",
+        "        yield\n        await self.withdraw(record)\n",
         "A spec with IMEX channels stays after the claim.",
-        (_WRITER,),
+        (_PREPARER,),
         (
             f"{_COMPONENT}/test_crash_campaign.py::"
             "test_after_a_kill_at_any_call_a_start_and_the_kubelets_retry_recover",
@@ -138,27 +135,27 @@ MUTANTS: Final = (
     ),
     Mutant(
         "record: no lock of the device",
-        f"{_PLUGIN}/claims/record_writer.py",
-        "            self.check_free(record)\n            return await self.add(record)",
-        "            return await self.add(record)",
+        f"{_PLUGIN}/claims/preparer.py",
+        "            self._check_free(record)\n            yield",
+        "            yield",
         "Two claims get the node's one channel.",
-        (_WRITER,),
+        (_PREPARER,),
     ),
     Mutant(
         "record: the holder's time is not told",
-        f"{_PLUGIN}/claims/record_writer.py",
-        "            error.since = self._prepared_claims.prepared_at(error.holder.uid)\n",
+        f"{_PLUGIN}/claims/preparer.py",
+        "            error.since = prepared.prepared_at(error.holder.uid)\n",
         "",
         "Users are told that the channel is held since just now.",
-        (_WRITER,),
+        (_PREPARER,),
     ),
     Mutant(
         "record: a daemon makes the node a member",
-        f"{_PLUGIN}/claims/record_writer.py",
+        f"{_PLUGIN}/claims/preparer.py",
         "channels = (each for each in self._prepared_claims.values() if each.is_channel)",
         "channels = iter(self._prepared_claims.values())",
         "Traces begin at the wrong time.",
-        (_WRITER,),
+        (_PREPARER,),
     ),
     Mutant(
         "admission: a channel in another namespace",
@@ -239,13 +236,30 @@ MUTANTS: Final = (
     ),
     Mutant(
         "channel: it is repeated after a reboot",
-        f"{_PLUGIN}/claims/domain_channel.py",
-        "        if record.is_joining or not self._records.is_of_this_boot(record):",
-        "        if record.is_joining:",
+        f"{_PLUGIN}/claims/preparer.py",
+        "return not record.is_joining and self._prepared_claims.is_of_this_boot(record.uid)",
+        "return not record.is_joining",
         "After a reboot a workload starts before its daemon, and fails.",
+        (_PREPARER,),
         component=(
             f"{_DEAD}::test_a_held_channel_waits_after_a_reboot_until_the_daemon_is_ready_again",
         ),
+    ),
+    Mutant(
+        "channel: a claim that leaves its domain is no answer any more",
+        f"{_PLUGIN}/claims/changes/join_domain.py",
+        "    needs_start: ClassVar[bool] = False",
+        "    needs_start: ClassVar[bool] = True",
+        "Each unprepare of a channel is a write more, and 0.1.0 does not find what it has begun.",
+        (_PREPARER,),
+    ),
+    Mutant(
+        "channel: the record of a claim that never had one stays",
+        f"{_PLUGIN}/claims/changes/join_domain.py",
+        "                    if claim.is_joining:\n",
+        "                    if False:\n",
+        "A claim that is refused keeps the channel from the domain that the node is in.",
+        (_PREPARER,),
     ),
     Mutant(
         "fabric: a failed GPU counts as joined",

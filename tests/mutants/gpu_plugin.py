@@ -1075,7 +1075,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "release: a process on a GPU that works is overlooked beside a broken GPU",
-        "packages/nvdra-api/src/nvdra_runtime/claims/engine.py",
+        "packages/nvdra-api/src/nvdra_runtime/claims/changes.py",
         "        raise min(errors, key=is_of_hardware)",
         "        raise errors[0]",
         "A claim ends while a process of its pod still computes.",
@@ -1094,7 +1094,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "release: a monitor keeps a claim",
-        "packages/nvdra-api/src/nvdra_runtime/claims/engine.py",
+        "packages/nvdra-api/src/nvdra_runtime/claims/changes.py",
         "        return now - self._used_since.setdefault(uid, now) > _UNNAMED_USE_S",
         "        return False and bool(now)",
         "Beside DCGM a pod with a MIG device may never end.",
@@ -1167,7 +1167,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "MIG mode: what a program keeps on holds the place of the claim that has ended",
-        "packages/nvdra-api/src/nvdra_runtime/claims/changes.py",
+        "packages/nvdra-api/src/nvdra_runtime/claims/records.py",
         '{"is_released": True, "devices": (), "steps": tuple(left)}',
         '{"is_released": True, "steps": (*left, *self.steps)}',
         "Beside DCGM a place of a MIG device can be used once.",

@@ -205,8 +205,10 @@ USES: Final[dict[str, list[tuple[str, str, tuple[str, ...]]]]] = {
     "nvdra_cd_controller.object_writer:ObjectWriter._patch_domain patch": [
         ("patch", DOMAINS, (CONTROLLER,))
     ],
-    "nvdra_cd_plugin.daemon.pod_admission:PodAdmission._pod get": [("get", "pods", (CD_PLUGIN,))],
-    "nvdra_cd_plugin.daemon.readiness_watch:EntrySource.__init__ Informer": [
+    "nvdra_cd_plugin.claims.claim_admission:ClaimAdmission._pod get": [
+        ("get", "pods", (CD_PLUGIN,))
+    ],
+    "nvdra_cd_plugin.daemon.readiness_watch:DomainEntries._informer Informer": [
         ("list", CLIQUES, (READS_DAEMONS,)),
         ("watch", CLIQUES, (READS_DAEMONS,)),
         ("list", DOMAINS, (CD_PLUGIN,)),

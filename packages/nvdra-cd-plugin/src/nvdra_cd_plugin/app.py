@@ -2,7 +2,9 @@
 """Creates the parts of the plugin and starts them in order."""
 
 import asyncio
-from contextlib import AsyncExitStack
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from dataclasses import dataclass
 from functools import partial
 
 from nvdra_api import names
@@ -14,6 +16,7 @@ from nvdra_cdi.nvidia.options import Options
 from nvdra_cdi.rooted_files import RootedFiles
 from nvdra_runtime.claims.claim_reader import ClaimReader
 from nvdra_runtime.claims.device_wait_queue import DeviceWaitQueue
+from nvdra_runtime.claims.engine import Engine
 from nvdra_runtime.claims.prepared_claims import PreparedClaims
 from nvdra_runtime.claims.record_recovery import RecordRecovery
 from nvdra_runtime.kubeletplugin import nvml_release, plugin_context, slice_publisher, wiring
@@ -26,23 +29,21 @@ from nvdra_runtime.telemetry.logs import ConfiguredLogging
 
 from nvdra_cd_plugin import status_report
 from nvdra_cd_plugin.__about__ import __version__
-from nvdra_cd_plugin.cdi.channel_specs import ChannelSpecs
-from nvdra_cd_plugin.cdi.daemon_specs import DaemonSpecs
 from nvdra_cd_plugin.cdi.edits import DevRoot
 from nvdra_cd_plugin.cdi.spec_files import SpecFiles
-from nvdra_cd_plugin.claims.domain_channel import DomainChannelStrategy
-from nvdra_cd_plugin.claims.domain_daemon import DomainDaemonStrategy
-from nvdra_cd_plugin.claims.host_channel import HostChannelStrategy
+from nvdra_cd_plugin.claims.changes.join_domain import JoinDomainKind
+from nvdra_cd_plugin.claims.claim_admission import ClaimAdmission
+from nvdra_cd_plugin.claims.claim_specs import ClaimSpecs
+from nvdra_cd_plugin.claims.node_readiness import NodeReadiness
 from nvdra_cd_plugin.claims.periodic_cleanup import PeriodicCleanup
 from nvdra_cd_plugin.claims.preparer import Preparer
 from nvdra_cd_plugin.claims.record_builder import RecordBuilder
-from nvdra_cd_plugin.claims.record_writer import RecordWriter
-from nvdra_cd_plugin.claims.strategy import ClaimStrategy
 from nvdra_cd_plugin.daemon.clique_files import CliqueFiles
 from nvdra_cd_plugin.daemon.domain_directories import DomainDirectories
 from nvdra_cd_plugin.daemon.host_imex import HostImex
-from nvdra_cd_plugin.daemon.pod_admission import PodAdmission
-from nvdra_cd_plugin.daemon.readiness_watch import ReadinessWatch
+from nvdra_cd_plugin.daemon.liveness import LivenessCheck
+from nvdra_cd_plugin.daemon.pod_lookup import DaemonPodLookup
+from nvdra_cd_plugin.daemon.readiness_watch import DomainEntries, ReadinessWatch
 from nvdra_cd_plugin.domains.claim_records import DomainClaimRecord
 from nvdra_cd_plugin.domains.lookup import DomainLookup
 from nvdra_cd_plugin.fabric.known_clique import KnownClique
@@ -64,6 +65,41 @@ PROGRAM = "nvdra-cd-plugin"
 LOG = logs.logger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class _Node:
+    """What this process finds and writes on its node.
+
+    Attributes:
+        specs: The CDI specs, made with these `options`.
+    """
+
+    settings: Settings
+    context: PluginContext
+    options: Callable[[], Options]
+    devices: ImexDevices
+    directories: DomainDirectories
+    specs: SpecFiles
+    files: FileWorker
+
+
+@dataclass(frozen=True, slots=True)
+class _Claims:
+    """The claims of the node, and what they are prepared with.
+
+    Attributes:
+        prepared: Their records.
+        waits: The prepares that wait.
+        reader: Reads claims from the API server.
+    """
+
+    prepared: PreparedClaims[DomainClaimRecord]
+    waits: DeviceWaitQueue
+    reader: ClaimReader
+    domains: DomainLookup
+    membership: NodeMembership
+    preparer: Preparer
+
+
 async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Event) -> None:
     """Serve the node until `stop` is set.
 
@@ -78,19 +114,16 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
         )
         if context is None:
             return
-        devices = ImexDevices(context.host)
-        policy = _fabric_policy(settings, devices)
-        fabric = FabricMonitor(
-            FabricQuery(context.host, policy, context.record_nvml_call),
-            context.threads.start_worker("nvml"),
-            KnownClique(settings.plugin_dir, context.host, policy),
-            context.files,
-            partial(_read_release, settings, context),
-            stop,
-        )
+        node = _open_node(settings, context)
+        fabric = _open_fabric(node, stop)
         await enter(background_tasks.running(fabric=fabric.run))
         publisher = await enter(slice_publisher.create_publisher(context).running())
         labels = NodeLabels(context.node, context.api)
+        claims = _open_claims(node, fabric, labels)
+        recovery = _open_recovery(node, fabric, claims)
+        if not settings.is_host_managed:
+            await enter(_labels_kept(node, fabric, claims))
+        await enter(_files_kept(node, claims, recovery))
         pool_updater = PoolUpdater(
             context.node,
             fabric,
@@ -100,162 +133,148 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
             labels if settings.gpu_clique_label_enabled else None,
             is_host_managed=settings.is_host_managed,
         )
-
-        prepared_claims = PreparedClaims(
-            context.store, DomainClaimRecord, context.metrics.set_prepared
-        )
-        waits = DeviceWaitQueue(prepared_claims.wait_removed)
-        claims = ClaimReader(context.api, waits, context.telemetry)
-        domains = DomainLookup(context.api, waits)
-        membership = NodeMembership(labels, prepared_claims, domains, waits)
-        files = FileWorker(context.files)
-        options = partial(_cdi_options, settings, context.state_dir.hook_path)
-        specs = SpecFiles(settings.cdi_root, options)
-        directories = DomainDirectories(settings.plugin_dir)
-        preparer = _create_preparer(
-            settings,
-            context,
-            domains,
-            fabric,
-            membership,
-            prepared_claims,
-            waits,
-            devices,
-            directories,
-            specs,
-            files,
-            options,
-        )
-        builder = RecordBuilder(
-            context.node,
-            settings.feature_gates,
-            claims,
-            domains,
-            fabric,
-            devices,
-            files,
-            is_host_managed=settings.is_host_managed,
-        )
-        recovery = RecordRecovery(
-            context.driver,
-            context.node,
-            context.store,
-            prepared_claims,
-            context.checkpoint,
-            builder.build,
-            context.events,
-        )
-        cleanup = PeriodicCleanup(
-            prepared_claims,
-            preparer.in_progress,
-            recovery.done,
-            specs,
-            directories,
-            ReferenceCheckpoint(settings.plugin_dir),
-            files,
-            None if settings.is_host_managed else membership,
-        )
-        if not settings.is_host_managed:
-            watch = LabelWatch(context.node, context.api, membership, context.metrics.watch_restart)
-            await enter(background_tasks.running(label_watch=watch.run))
-            clique_files = CliqueFiles(
-                lambda: fabric.status.gpus_clique, prepared_claims, directories, files
-            )
-            await enter(background_tasks.running(clique_files=clique_files.run))
         await enter(
             background_tasks.running(
-                pool_updater=pool_updater.run,
-                clique_label=pool_updater.run_clique_label,
-                cleanup=cleanup.run,
-                reference_checkpoint=cleanup.remove_reference_checkpoint,
+                pool_updater=pool_updater.run, clique_label=pool_updater.run_clique_label
             )
         )
         driver = Driver(
-            prepared_claims=prepared_claims,
+            prepared_claims=claims.prepared,
             recovery=recovery,
-            wait_queue=waits,
-            claim_reader=claims,
-            preparer=preparer,
+            wait_queue=claims.waits,
+            claim_reader=claims.reader,
+            preparer=claims.preparer,
             publisher=publisher,
             describe_devices=partial(
                 status_report.rows,
                 fabric,
-                prepared_claims,
+                claims.prepared,
                 is_host_managed=settings.is_host_managed,
             ),
             readiness_checks={"fabric": partial(status_report.fabric_check, fabric)},
-            restore_files=specs.restore,
+            restore_files=node.specs.restore,
             restore_errors=(OSError, CDIError),
         )
         await enter(wiring.serve(context, settings, driver))
         await stop.wait()
 
 
-def _create_preparer(
-    settings: Settings,
-    context: PluginContext,
-    domains: DomainLookup,
-    fabric: FabricMonitor,
-    membership: NodeMembership,
-    prepared_claims: PreparedClaims[DomainClaimRecord],
-    waits: DeviceWaitQueue,
-    devices: ImexDevices,
-    directories: DomainDirectories,
-    specs: SpecFiles,
-    files: FileWorker,
-    options: partial[Options],
-) -> Preparer:
-    node, api, telemetry = context.node, context.api, context.telemetry
-    gates, namespaces = settings.feature_gates, settings.managed_namespaces
-    spans = DomainSpans(node, telemetry, context.clock, context.store)
-    records = RecordWriter(node, prepared_claims, specs, files, telemetry)
-    readiness = ReadinessWatch(
-        node,
-        api,
-        namespaces,
-        gates,
-        prepared_claims,
-        directories,
-        files,
-        waits,
-        telemetry.metrics.watch_restart,
+def _open_node(settings: Settings, context: PluginContext) -> _Node:
+    options = partial(_cdi_options, settings, context.state_dir.hook_path)
+    devices, directories = ImexDevices(context.host), DomainDirectories(settings.plugin_dir)
+    specs, files = SpecFiles(settings.cdi_root, options), FileWorker(context.files)
+    return _Node(settings, context, options, devices, directories, specs, files)
+
+
+def _open_fabric(node: _Node, stop: asyncio.Event) -> FabricMonitor:
+    settings, context = node.settings, node.context
+    policy = _fabric_policy(settings, node.devices)
+    return FabricMonitor(
+        FabricQuery(context.host, policy, context.record_nvml_call),
+        context.threads.start_worker("nvml"),
+        KnownClique(settings.plugin_dir, context.host, policy),
+        context.files,
+        partial(_read_release, settings, context),
+        stop,
     )
 
-    def dev_root() -> DevRoot:
-        return DevRoot(options().target_dev_root)
 
-    channel_specs = ChannelSpecs(devices, specs, dev_root, files)
-    channels: ClaimStrategy
-    if settings.is_host_managed:
-        imex = HostImex(settings.container_driver_root, settings.imex_host_socket_path)
-        channels = HostChannelStrategy(
-            domains, records, fabric, imex, channel_specs, waits, telemetry
-        )
-    else:
-        channels = DomainChannelStrategy(
-            domains,
-            records,
-            membership,
-            fabric,
-            readiness,
-            channel_specs,
-            waits,
-            spans,
-            telemetry,
-        )
-    daemons = DomainDaemonStrategy(
-        domains,
-        PodAdmission(node, api, namespaces, waits),
-        records,
-        fabric,
-        readiness,
-        DaemonSpecs(devices, directories, specs, dev_root, files),
-        waits,
+def _open_claims(node: _Node, fabric: FabricMonitor, labels: NodeLabels) -> _Claims:
+    settings, context = node.settings, node.context
+    name, api, telemetry = context.node, context.api, context.telemetry
+    gates, namespaces = settings.feature_gates, settings.managed_namespaces
+    is_host_managed = settings.is_host_managed
+    prepared = PreparedClaims(context.store, DomainClaimRecord, context.metrics.set_prepared)
+    waits = DeviceWaitQueue(prepared.wait_removed)
+    domains = DomainLookup(api, waits)
+    membership = NodeMembership(labels, prepared, domains, waits)
+    spans = DomainSpans(name, telemetry, context.clock, context.store)
+    pods = DaemonPodLookup(name, api, namespaces)
+    entries = DomainEntries(api, namespaces, gates, context.metrics.watch_restart)
+    liveness = partial(LivenessCheck, node.directories, node.files, pods, prepared.is_of_this_boot)
+    daemons = ReadinessWatch(name, entries, prepared, pods, liveness, waits)
+    join = JoinDomainKind(prepared, membership, fabric, daemons, waits, spans, telemetry)
+    specs = ClaimSpecs(
+        node.devices,
+        node.directories,
+        node.specs,
+        lambda: DevRoot(node.options().target_dev_root),
+        node.files,
         spans,
         telemetry,
     )
-    return Preparer(
-        node, gates, channels, daemons, telemetry, is_host_managed=settings.is_host_managed
+    imex = HostImex(settings.container_driver_root, settings.imex_host_socket_path)
+    preparer = Preparer(
+        name,
+        prepared,
+        ClaimAdmission(
+            name, gates, namespaces, api, domains, waits, telemetry, is_host_managed=is_host_managed
+        ),
+        NodeReadiness(fabric, imex, waits, telemetry),
+        Engine(lambda _: join, (specs,), prepared, lambda _: False, telemetry),
+        None if is_host_managed else join,
+        daemons,
+        spans,
+    )
+    reader = ClaimReader(api, waits, telemetry)
+    return _Claims(prepared, waits, reader, domains, membership, preparer)
+
+
+def _open_recovery(
+    node: _Node, fabric: FabricMonitor, claims: _Claims
+) -> RecordRecovery[DomainClaimRecord]:
+    settings, context = node.settings, node.context
+    builder = RecordBuilder(
+        context.node,
+        settings.feature_gates,
+        claims.reader,
+        claims.domains,
+        fabric,
+        node.devices,
+        node.files,
+        is_host_managed=settings.is_host_managed,
+    )
+    return RecordRecovery(
+        context.driver,
+        context.node,
+        context.store,
+        claims.prepared,
+        context.checkpoint,
+        builder.build,
+        context.events,
+    )
+
+
+def _labels_kept(
+    node: _Node, fabric: FabricMonitor, claims: _Claims
+) -> AbstractAsyncContextManager[None]:
+    """Keep the node's label and its clique for daemons as the claims need them."""
+    context = node.context
+    restart = context.metrics.watch_restart
+    watch = LabelWatch(context.node, context.api, claims.membership, restart)
+    clique_files = CliqueFiles(
+        lambda: fabric.status.gpus_clique, claims.prepared, node.directories, node.files
+    )
+    return background_tasks.running(label_watch=watch.run, clique_files=clique_files.run)
+
+
+def _files_kept(
+    node: _Node, claims: _Claims, recovery: RecordRecovery[DomainClaimRecord]
+) -> AbstractAsyncContextManager[None]:
+    """Remove what no claim needs."""
+    settings = node.settings
+    cleanup = PeriodicCleanup(
+        claims.prepared,
+        claims.preparer.in_progress,
+        recovery.done,
+        node.specs,
+        node.directories,
+        ReferenceCheckpoint(settings.plugin_dir),
+        node.files,
+        None if settings.is_host_managed else claims.membership,
+    )
+    return background_tasks.running(
+        cleanup=cleanup.run, reference_checkpoint=cleanup.remove_reference_checkpoint
     )
 
 

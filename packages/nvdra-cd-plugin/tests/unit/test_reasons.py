@@ -12,6 +12,8 @@ DRIVER = raised_reasons.modules("nvdra_cd_plugin")
 NEVER_TOLD = {
     # Configs of GPUs raise it; those of this driver need no gate, as a test below shows.
     Reason.FEATURE_GATE_DISABLED,
+    # The engine names it, which knows the changes of all drivers; no channel is in MIG mode.
+    Reason.MIG_MODE_REQUIRES_RESET,
 }
 
 

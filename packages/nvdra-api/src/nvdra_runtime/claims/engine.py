@@ -10,41 +10,27 @@ answered either. `transitions` decides what is done. Callers hold the locks of t
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from functools import partial
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic
 
-from nvdra_api.errors import DriverError, Reason, RetryableError
+from nvdra_api.errors import DriverError, RetryableError
 from nvdra_api.ids import ClaimUID
 
 from nvdra_runtime.claims import transitions
-from nvdra_runtime.claims.changes import (
-    Change,
-    ChangeKind,
-    ChangingRecord,
-    ChangingT,
-    ClaimFiles,
-    Keep,
-    LateKind,
-    UnnamedUseError,
-    is_of_hardware,
-)
+from nvdra_runtime.claims.changes import ChangeKind, ChangingT, ClaimFiles, MadeChanges
 from nvdra_runtime.claims.prepared_claims import PreparedClaims
+from nvdra_runtime.claims.records import Change, ChangingRecord
 from nvdra_runtime.claims.transitions import Action, Found, Goal, Recorded, State
 from nvdra_runtime.telemetry import logs
 from nvdra_runtime.telemetry.instrumentation import Telemetry
 
 LOG = logs.logger(__name__)
 
-ResultT = TypeVar("ResultT")
-
 _RETRY_S: Final = 180.0
 """How long what was started is kept for a claim whose prepare has failed, because a change was not
 in force in time. The kubelet repeats it within two minutes."""
-
-_UNNAMED_USE_S: Final = 10.0
-"""How long a process that ends may keep a device without being listed; then it is a monitor."""
 
 NoteLost = Callable[[Any, Sequence[Change]], None]
 """Called with the record of a prepared claim, and the changes whose devices are gone."""
@@ -82,13 +68,11 @@ class Engine(Generic[ChangingT]):
             is_absent: Whether the device of a change is certainly not on the node.
             telemetry: Traces changes.
         """
-        self._kinds = kinds
+        self._changes = MadeChanges(kinds, is_absent, telemetry)
         self._files = claim_files
         self._prepared_claims = prepared_claims
-        self._is_absent = is_absent
         self._telemetry = telemetry
         self._waiting_until: dict[ClaimUID, float] = {}
-        self._used_since: dict[ClaimUID, float] = {}
         self._busy: Counter[ClaimUID] = Counter()
         self._on_lost: list[NoteLost] = []
 
@@ -115,27 +99,18 @@ class Engine(Generic[ChangingT]):
         uid = planned.uid
         if not (planned.steps or self._prepared_claims.is_started(uid)):
             try:
-                return await self._commit(planned)
+                return await self.commit(planned)
             except DriverError:
                 await self._try_revert(planned)
                 raise
         with self._under_way(uid):
-            started = self._prepared_claims.get(uid)
-            has_plan = started is not None and planned.has_same_plan(started)
-            action = self._next(Goal.IN_FORCE, started, is_all=has_plan)
-            if action is Action.RESUME and started is not None:
-                record = planned.resumed(started)
-            else:
-                if action is Action.REPLACE and started is not None:
-                    await self._revert(started)
-                record = await self._inspected(planned)
+            record = await self._begun(planned)
             keep = partial(self._prepared_claims.add_started, planned.ref)
-            record = record.begun(self._prepared_claims.boot_id)
             await keep(record)
             try:
-                done = await self._applied_late(await self._applied(record, keep))
+                done = await self._applied_late(await self._changes.applied(record, keep))
                 await verify()
-                await self._commit(done)
+                done = await self.commit(done)
             except NotInForceError:
                 # Neither undone here nor by a recovery, as the kubelet may repeat the call.
                 self._waiting_until[uid] = asyncio.get_running_loop().time() + _RETRY_S
@@ -146,6 +121,37 @@ class Engine(Generic[ChangingT]):
             self._waiting_until.pop(uid, None)
             return done
 
+    async def _begun(self, planned: ChangingT) -> ChangingT:
+        """The record before its first change, with what an earlier attempt has found.
+
+        Raises:
+            DriverError: What another plan has changed cannot be undone, or a place is foreign.
+        """
+        started = self._prepared_claims.get(planned.uid)
+        has_plan = started is not None and planned.has_same_plan(started)
+        action = self._next(Goal.IN_FORCE, started, is_all=has_plan)
+        if action is Action.RESUME and started is not None:
+            record = planned.resumed(started)
+        else:
+            if action is Action.REPLACE and started is not None:
+                await self._revert(started)
+            record = await self._changes.inspected(planned)
+        return record.begun(self._prepared_claims.boot_id)
+
+    async def commit(self, record: ChangingT) -> ChangingT:
+        """Record a claim as prepared, while its files are written.
+
+        Nothing is done to devices; changes that need no start are made by `restore`.
+
+        Raises:
+            DriverError: One of both is not possible. Nothing is recorded.
+        """
+        record = await self._completed(record, None)
+        async with self._files_written(record):
+            with self._telemetry.step("commit state"):
+                await self._prepared_claims.add(record.ref, record)
+        return record
+
     async def wait_in_force(self, waiting: NotInForceError, deadline: float) -> None:
         """Wait until changes are in force that `prepare` or `restore` has made.
 
@@ -154,7 +160,7 @@ class Engine(Generic[ChangingT]):
         """
         record: Any = waiting.record
         with self._under_way(record.uid):
-            for kind in self._late_kinds(record):
+            for kind in self._changes.late_kinds(record):
                 await kind.wait_in_force(record, deadline)
 
     async def restore(self, record: ChangingT) -> ChangingT:
@@ -173,18 +179,20 @@ class Engine(Generic[ChangingT]):
                 return record
         done = record
         if action is Action.RENEW:
-            done = await self._made_again(await self._inspected(record), record)
-        elif any(self._is_early(change) for change in gone):
+            done = await self._made_again(await self._changes.inspected(record), record)
+        elif any(self._changes.is_early(change) for change in gone):
             done = await self._repaired(record, [change for change in gone if change.has_made])
-        done = await self._applied_late(done)
+        done = await self._completed(await self._applied_late(done), record)
         async with self._files_written(done):
             if done != self._prepared_claims.get(record.uid):
-                await self._prepared_claims.add(record.ref, done)
-        LOG.info(
-            "What a prepared claim needs was done to the hardware again",
-            claim=str(record.ref),
-            devices=[step.device for step in done.steps],
-        )
+                with self._telemetry.step("commit state"):
+                    await self._prepared_claims.add(record.ref, done)
+        if self._changes.need_start(done):
+            LOG.info(
+                "What a prepared claim needs was done to the hardware again",
+                claim=str(record.ref),
+                devices=[step.device for step in done.steps],
+            )
         return done
 
     async def release(self, record: ChangingT, *, may_use_devices: bool) -> None:
@@ -247,13 +255,7 @@ class Engine(Generic[ChangingT]):
             RetryableError: That cannot be known.
         """
         resting = [each for each in self._prepared_claims.values() if self.is_at_rest(each.uid)]
-        found = []
-        for record in resting:
-            for kind, change in self._late(record):
-                if not await kind.is_in_force(record, change):
-                    found.append(record.uid)
-                    break
-        return found
+        return [each.uid for each in resting if await self._changes.pending(each) is not None]
 
     def _next(self, goal: Goal, record: ChangingT | None, *, is_all: bool) -> Action:
         if record is None:
@@ -265,53 +267,11 @@ class Engine(Generic[ChangingT]):
             found = Found.NONE
         return transitions.TABLE[State(goal, recorded, found)]
 
-    def _late(self, record: ChangingT) -> list[tuple[LateKind[ChangingT, Any], Change]]:
-        kinds = ((self._kinds(change), change) for change in record.steps)
-        return [(kind, change) for kind, change in kinds if isinstance(kind, LateKind)]
-
-    def _late_kinds(self, record: ChangingT) -> list[LateKind[ChangingT, Any]]:
-        return list(dict.fromkeys(kind for kind, _ in self._late(record)))
-
-    def _is_early(self, change: Change) -> bool:
-        return not isinstance(self._kinds(change), LateKind)
-
     async def _gone(self, record: ChangingT) -> list[Change]:
         """The changes that are not in force: in another boot, all of them."""
         if record.steps_boot != self._prepared_claims.boot_id:
             return list(record.steps)
-        return [
-            change
-            for change in record.steps
-            if not await self._kinds(change).is_in_force(record, change)
-        ]
-
-    async def _inspected(self, record: ChangingT) -> ChangingT:
-        return record.with_steps(
-            await _on_each(record.steps, lambda change: self._kinds(change).inspect(record, change))
-        )
-
-    async def _applied(self, record: ChangingT, keep: Keep[ChangingT]) -> ChangingT:
-        """The record after the changes of devices, which are made side by side.
-
-        Raises:
-            DriverError: A change failed. What can be changed in other places is.
-        """
-        current = list(record.steps)
-        early = [change for change in current if self._is_early(change)]
-
-        async def apply(change: Change) -> None:
-            number = current.index(change)
-
-            async def keep_part(part: Change) -> None:
-                current[number] = part
-                await keep(record.with_steps(current))
-
-            current[number] = await self._kinds(change).apply(record, change, keep_part)
-
-        if early:
-            with self._telemetry.step("do steps"):
-                await _on_each(early, apply)
-        return record.with_steps(current) if early else record
+        return await self._changes.gone(record)
 
     async def _applied_late(self, record: ChangingT) -> ChangingT:
         """The record after its late changes. All that they need is made.
@@ -320,16 +280,9 @@ class Engine(Generic[ChangingT]):
             NotInForceError: They are not in force yet.
             DriverError: One cannot be made.
         """
-        made = [
-            await self._kinds(change).apply(record, change, _keep_nothing)
-            if not self._is_early(change)
-            else change
-            for change in record.steps
-        ]
-        done = record.with_steps(made)
-        for kind, change in self._late(done):
-            if not await kind.is_in_force(done, change):
-                raise NotInForceError(done, kind.pending(done))
+        done = await self._changes.applied_late(record)
+        if (pending := await self._changes.pending(done)) is not None:
+            raise NotInForceError(done, pending)
         return done
 
     async def _made_again(self, record: ChangingT, former: ChangingT) -> ChangingT:
@@ -337,10 +290,9 @@ class Engine(Generic[ChangingT]):
         keep = partial(self._prepared_claims.add, record.ref)
         begun = record.begun(self._prepared_claims.boot_id)
         await keep(begun)
-        done = await self._applied(begun, keep)
-        for files in self._files:
-            done = files.updated(done, former)
-        if self._late(done):  # they may take minutes, and what was made is known by now
+        done = await self._changes.applied(begun, keep)
+        if self._changes.late_kinds(done):  # they may take minutes, and what was made is known
+            done = await self._completed(done, former)
             async with self._files_written(done):
                 await keep(done)
         return done
@@ -356,8 +308,7 @@ class Engine(Generic[ChangingT]):
                 notify(record, lost)
             for files in self._files:
                 await files.withdraw(record)
-            for change in lost:
-                await self._kinds(change).check_place(change)
+            await self._changes.check_places(lost)
         again = record.with_steps([c.anew() if c in lost else c for c in record.steps])
         try:
             return await self._made_again(again, record)
@@ -372,8 +323,7 @@ class Engine(Generic[ChangingT]):
         So the next one checks their places, too: something foreign may be there by then.
         """
         try:
-            for change in lost:
-                await self._kinds(change).inspect(record, change)
+            await self._changes.inspected(record.with_steps(lost))
             await self._prepared_claims.add(record.ref, record)
         except DriverError as error:
             LOG.v(
@@ -386,24 +336,15 @@ class Engine(Generic[ChangingT]):
         left: ChangingT | None = None
         if record.steps:
             action = self._next(Goal.UNDONE, record, is_all=True)
-            if not self._prepared_claims.is_started(record.uid):
+            is_started = self._prepared_claims.is_started(record.uid)
+            if not is_started and self._changes.need_start(record):
                 await self._prepared_claims.add_started(record.ref, record)
-            for kind in reversed(self._late_kinds(record)):
-                await kind.end(record)
+            await self._changes.end_late(record)
             self._waiting_until.pop(record.uid, None)
             if action is Action.REVERT:
-                try:
-                    left = await self._reverted(record, may_use_devices=may_use_devices)
-                except DriverError as error:
-                    if not (may_leave and self._may_leave(record.uid, error)):
-                        raise
-                    LOG.warning(
-                        "A claim is unprepared, and what was done for it cannot be undone yet",
-                        claim=str(record.ref),
-                        error=str(error),
-                    )
-                    left = record.model_copy(update={"is_released": True})
-        self._used_since.pop(record.uid, None)
+                left = await self._changes.reverted(
+                    record, may_use_devices=may_use_devices, may_leave=may_leave
+                )
         async with self._files_removed(record):
             if left is None and record.uid in self._prepared_claims:
                 with self._telemetry.step("commit state"):
@@ -411,55 +352,9 @@ class Engine(Generic[ChangingT]):
             elif left is not None and left != record:
                 await self._prepared_claims.add_started(record.ref, left)
 
-    async def _reverted(self, record: ChangingT, *, may_use_devices: bool) -> ChangingT | None:
-        """Undo the changes of devices, the last one first. Returns what is left, as a tombstone.
-
-        Raises:
-            DriverError: A change cannot be undone. What can be undone in other places is.
-        """
-        early = [change for change in reversed(record.steps) if self._is_early(change)]
-        if not early:
-            return None
-        if not may_use_devices:
-            raise RetryableError(Reason.NVML_RELEASED, "devices are released for an administrator")
-
-        async def revert(change: Change) -> Change | None:
-            if self._is_absent(change):
-                LOG.warning(
-                    "A device is gone, and with it what was done for a claim",
-                    device=change.device,
-                    place=change.place,
-                )
-                return None
-            return await self._kinds(change).revert(record, change)
-
-        with self._telemetry.step("undo steps"):
-            rests = await _on_each(early, revert)
-        left = [rest for rest in rests if rest is not None]
-        if left:
-            LOG.info(
-                "A part of what was done for a claim stays, because a program keeps it",
-                claim=str(record.ref),
-                places=[rest.place for rest in left],
-            )
-        return record.ended(left) if left else None
-
-    def _may_leave(self, uid: ClaimUID, error: DriverError) -> bool:
-        """Whether a claim ends although this cannot be undone."""
-        if not isinstance(error, UnnamedUseError):
-            return is_of_hardware(error) or error.reason is Reason.NVML_RELEASED
-        now = asyncio.get_running_loop().time()
-        return now - self._used_since.setdefault(uid, now) > _UNNAMED_USE_S
-
-    async def _commit(self, record: ChangingT) -> ChangingT:
-        """Record a claim as prepared, while its files are written.
-
-        Raises:
-            DriverError: One of both is not possible. Nothing is recorded.
-        """
-        async with self._files_written(record):
-            with self._telemetry.step("commit state"):
-                await self._prepared_claims.add(record.ref, record)
+    async def _completed(self, record: ChangingT, former: ChangingT | None) -> ChangingT:
+        for files in self._files:
+            record = await files.completed(record, former)
         return record
 
     @asynccontextmanager
@@ -485,46 +380,3 @@ class Engine(Generic[ChangingT]):
             self._busy[uid] -= 1
             if not self._busy[uid]:
                 del self._busy[uid]
-
-
-async def _keep_nothing(_: Change) -> None:
-    """A late change is recorded as a whole."""
-
-
-async def _on_each(
-    changes: Sequence[Change], call: Callable[[Change], Awaitable[ResultT]]
-) -> list[ResultT]:
-    """Call it for all changes.
-
-    All that can be called is: the first failure of a place ends only what follows in that place.
-
-    Returns:
-        The results in the order of the changes.
-
-    Raises:
-        DriverError: The first one that is not of the hardware, or the first one.
-    """
-    places: dict[str, list[int]] = {}
-    for number, change in enumerate(changes):
-        places.setdefault(change.place, []).append(number)
-
-    async def call_all(numbers: Sequence[int]) -> Mapping[int, ResultT] | DriverError:
-        try:
-            return {number: await call(changes[number]) for number in numbers}
-        except DriverError as error:
-            return error  # what is under way in other places is not cancelled
-
-    if len(places) == 1:
-        (numbers,) = places.values()
-        results = [await call_all(numbers)]
-    else:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(call_all(numbers)) for numbers in places.values()]
-        results = [task.result() for task in tasks]
-    errors = [result for result in results if isinstance(result, DriverError)]
-    if errors:
-        raise min(errors, key=is_of_hardware)
-    done = {
-        n: made for result in results if isinstance(result, Mapping) for n, made in result.items()
-    }
-    return [done[number] for number in range(len(changes))]

@@ -8,7 +8,7 @@ is ever removed.
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import NamedTuple, TypeVar
+from typing import ClassVar, NamedTuple, Self, TypeVar
 
 from nvdra_api.errors import Reason, RetryableError
 from nvdra_api.ids import ClaimUID, DeviceName, PodUID, PoolName
@@ -104,6 +104,82 @@ class PreparedClaimRecord(_Frozen):
                 for device in self.devices
             )
         )
+
+
+class Change(_Frozen):
+    """One change of the node, as it is written to the state file."""
+
+    FOUND: ClassVar[frozenset[str]] = frozenset()
+    """The fields that only an attempt finds out: what was there before, and what was made."""
+
+    device: DeviceName
+    """The device of the claim, for errors."""
+
+    @property
+    def has_made(self) -> bool:
+        """Whether a device of the claim exists because it was made by this change."""
+        return False
+
+    @property
+    @abstractmethod
+    def place(self) -> str:
+        """What is changed: changes of one place follow one another, those of others do not wait."""
+
+    @property
+    def plan(self) -> str | None:
+        """What two attempts must have in common for one to go on where the other has ended.
+
+        None if it depends on the moment whether the change is needed.
+        """
+        return self.model_dump_json(exclude=set(self.FOUND))
+
+    def begun(self) -> Self:
+        """The change before it is made again: what it has made is its own if it is still there."""
+        return self
+
+    def anew(self) -> Self:
+        """The change as if it had made nothing."""
+        return self
+
+    def resumed(self, started: Self) -> Self:
+        """The change with what an earlier attempt has found."""
+        return self.model_copy(update={name: getattr(started, name) for name in self.FOUND})
+
+
+class ChangingRecord(PreparedClaimRecord):
+    """The record of a claim that changes its node."""
+
+    steps: tuple[Change, ...] = ()
+    """The changes, in the order in which they are made."""
+    steps_boot: str = ""
+    """ID of the boot in which they were begun. Of an earlier boot nothing is left."""
+
+    def with_steps(self, steps: Sequence[Change]) -> Self:
+        """The record after changes were made or undone."""
+        return self.model_copy(update={"steps": tuple(steps)})
+
+    def begun(self, boot: str) -> Self:
+        """The record before its changes are made in this boot, for the first time or again."""
+        steps = [step.begun() for step in self.steps]
+        return self.with_steps(steps).model_copy(update={"steps_boot": boot})
+
+    def resumed(self, started: Self) -> Self:
+        """The record for another attempt: what an interrupted one has found is still to restore."""
+        found = {step.plan: step for step in started.steps if step.plan is not None}
+        return self.with_steps(
+            [step.resumed(found[step.plan]) if step.plan in found else step for step in self.steps]
+        )
+
+    def has_same_plan(self, other: Self) -> bool:
+        """Whether both claim the same changes. What depends on the moment does not count."""
+        return {step.plan for step in self.steps} - {None} == {
+            step.plan for step in other.steps
+        } - {None}
+
+    def ended(self, left: Sequence[Change]) -> Self:
+        """The record of the claim, which has ended, when only these changes are left to undo."""
+        update = {"is_released": True, "devices": (), "steps": tuple(left)}
+        return self.model_copy(update=update)
 
 
 RecordT = TypeVar("RecordT", bound=PreparedClaimRecord)

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from nvdra_api.errors import PermanentError, Reason, RetryableError
 from nvdra_api.ids import ClaimUID, DeviceName, NodeName
-from nvdra_runtime.claims.changes import Change, ChangeKind, ChangingRecord, Keep
-from nvdra_runtime.claims.engine import Engine
+from nvdra_runtime.claims.changes import ChangeKind, ClaimFiles, Keep, LateKind
+from nvdra_runtime.claims.engine import Engine, NotInForceError
 from nvdra_runtime.claims.prepared_claims import PreparedClaims
+from nvdra_runtime.claims.records import Change, ChangingRecord
 from nvdra_runtime.node.record_store import RecordStore
 from nvdra_runtime.process.clock import SystemClock
 from nvdra_runtime.telemetry.instrumentation import Telemetry
@@ -80,16 +81,78 @@ class MarkKind(ChangeKind[MarkRecord, Mark]):
             path.write_text(change.former)
 
 
+class LateMarkKind(LateKind[MarkRecord, Mark], MarkKind):
+    """Writes the file, and waits for another one beside it."""
+
+    needs_start = False
+
+    def _waited_for(self, claim: MarkRecord) -> Path:
+        return self.root / f"late-{claim.name}"
+
+    async def is_in_force(self, claim: MarkRecord, change: Mark) -> bool:
+        """Whether both are there."""
+        return self._waited_for(claim).exists() and await super().is_in_force(claim, change)
+
+    def pending(self, claim: MarkRecord) -> RetryableError:
+        """Nothing was waited for yet."""
+        return RetryableError(Reason.DAEMON_NOT_READY, f"{claim.name} waits", "wait")
+
+    async def wait_in_force(self, claim: MarkRecord, deadline: float) -> None:
+        """Make what is waited for."""
+        del deadline
+        self._waited_for(claim).touch()
+
+    async def end(self, claim: MarkRecord) -> None:
+        """Remove both."""
+        self._waited_for(claim).unlink(missing_ok=True)
+        for change in claim.steps:
+            await self.revert(claim, change)
+
+
+class Files:
+    """`ClaimFiles` that only log what they are asked for."""
+
+    def __init__(self) -> None:
+        self.log: list[str] = []
+
+    async def completed(self, record: MarkRecord, former: MarkRecord | None) -> MarkRecord:
+        """The record with a pod for each call."""
+        self.log.append(f"complete {len(record.steps)}" + ("" if former is None else " again"))
+        return record.model_copy(update={"pods": (*record.pods, "pod")})
+
+    @asynccontextmanager
+    async def being_written(self, record: MarkRecord) -> AsyncIterator[None]:
+        """Log it."""
+        self.log.append(f"write {len(record.pods)}")
+        yield
+
+    async def withdraw(self, record: MarkRecord) -> None:
+        """Log it."""
+        self.log.append(f"withdraw {record.name}")
+
+    @asynccontextmanager
+    async def being_removed(self, record: MarkRecord) -> AsyncIterator[None]:
+        """Log it."""
+        self.log.append(f"remove {record.name}")
+        yield
+
+
 class Node:
     """The engine of one process."""
 
-    def __init__(self, root: Path, store: RecordStore) -> None:
+    def __init__(
+        self,
+        root: Path,
+        store: RecordStore,
+        kind: type[MarkKind] = MarkKind,
+        files: tuple[ClaimFiles[MarkRecord], ...] = (),
+    ) -> None:
         clock = SystemClock()
-        self.kind = MarkKind(root)
+        self.kind = kind(root)
         self.prepared = PreparedClaims(store, MarkRecord, lambda *_: None)
         telemetry = Telemetry(clock, PluginMetrics(driver="d", node=NodeName("n")), TraceRecorder())
         self.engine: Engine[MarkRecord] = Engine(
-            lambda _: self.kind, (), self.prepared, lambda _: False, telemetry
+            lambda _: self.kind, files, self.prepared, lambda _: False, telemetry
         )
 
     async def prepare(self, claim: MarkRecord) -> None:
@@ -194,3 +257,52 @@ async def test_a_claim_that_was_unprepared_meanwhile_does_not_come_back(tmp_path
         await node.engine.release(former, may_use_devices=True)
         await node.engine.restore(former.model_copy(update={"pods": ("pod-1",)}))
         assert dict(node.prepared) == {}
+
+
+async def test_files_complete_a_record_before_its_first_commit_and_when_it_is_made_again(
+    tmp_path: Path,
+) -> None:
+    files = Files()
+    async with RecordStore.open(tmp_path / "state.sqlite", "boot-1", SystemClock()) as store:
+        node = Node(tmp_path, store, files=(files,))
+        pods = len(claim().pods)
+        await node.prepare(claim("mark-a"))
+        assert files.log == ["complete 1", f"write {pods + 1}"]
+        assert len(node.prepared[UID].pods) == pods + 1
+        await node.engine.restore(node.prepared[UID])
+        assert files.log[2:] == [f"write {pods + 1}"]
+        (tmp_path / "mark-a").unlink()
+        await node.engine.restore(node.prepared[UID])
+        assert files.log[3:] == ["complete 1 again", f"write {pods + 2}"]
+        assert len(node.prepared[UID].pods) == pods + 2
+
+
+async def test_a_change_that_needs_no_start_is_recorded_and_then_made_by_restore(
+    tmp_path: Path,
+) -> None:
+    async with RecordStore.open(tmp_path / "state.sqlite", "boot-1", SystemClock()) as store:
+        node = Node(tmp_path, store, LateMarkKind)
+        await node.engine.commit(claim("mark-a").begun("boot-1"))
+        assert not node.prepared.is_started(UID), "it is an answer that restore completes"
+        assert marked(tmp_path) == {}
+        for _ in range(2):  # an attempt that fails in between keeps the record and the change
+            with pytest.raises(NotInForceError, match="waits") as waiting:
+                await node.engine.restore(node.prepared[UID])
+            assert marked(tmp_path) == {"mark-a": UID}
+        assert await node.engine.not_in_force() == [UID]
+        await node.engine.wait_in_force(waiting.value, deadline=0)
+        await node.engine.restore(node.prepared[UID])
+        assert await node.engine.not_in_force() == []
+        await node.engine.release(node.prepared[UID], may_use_devices=True)
+        assert dict(node.prepared) == {}
+        assert marked(tmp_path) == {}
+
+
+async def test_a_change_that_needs_no_start_is_never_written_as_started(tmp_path: Path) -> None:
+    async with RecordStore.open(tmp_path / "state.sqlite", "boot-1", SystemClock()) as store:
+        node = Node(tmp_path, store, LateMarkKind)
+        await node.engine.commit(claim("mark-a").begun("boot-1"))
+        node.kind.problem = RetryableError(Reason.API_UNAVAILABLE, "no")
+        with pytest.raises(RetryableError):
+            await node.engine.release(node.prepared[UID], may_use_devices=True)
+        assert not node.prepared.is_started(UID)

@@ -36,6 +36,11 @@ BASE_CDI_NAME: Final = f"{names.DOMAIN_CDI_DEVICE_KIND}=all"
 _FileID = tuple[int, int, int, int]
 
 
+def claim_cdi_name(uid: ClaimUID, device: DeviceName) -> str:
+    """The CDI name of a claim's device."""
+    return f"{names.DOMAIN_CDI_CLAIM_KIND}={uid}-{device}"
+
+
 class SpecFiles:
     """The spec files of this driver in the directory that the container runtime reads."""
 
@@ -68,17 +73,15 @@ class SpecFiles:
         spec = version.with_minimum(edits.for_daemon_containers(found))
         self._put(self._path("device", _BASE), spec)
 
-    def write(self, uid: ClaimUID, device: DeviceName, container_edits: ContainerEdits) -> str:
-        """Write the spec of a claim's device; return the device's CDI name.
+    def write(self, uid: ClaimUID, device: DeviceName, container_edits: ContainerEdits) -> None:
+        """Write the spec of a claim's device; `claim_cdi_name` names the device.
 
         Raises:
             PermanentError: `DeviceNodeMissing`: the spec cannot be written.
         """
-        name = f"{uid}-{device}"
-        kind = names.DOMAIN_CDI_CLAIM_KIND
+        kind, _, name = claim_cdi_name(uid, device).partition("=")
         spec = assemble(kind, ContainerEdits(), [Device(name, container_edits)])
         self._put(self._path(_CLASS, uid), spec)
-        return f"{kind}={name}"
 
     def remove(self, uid: ClaimUID) -> None:
         """Remove a claim's spec if there is one.

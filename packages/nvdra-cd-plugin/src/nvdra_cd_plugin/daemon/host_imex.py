@@ -7,16 +7,24 @@ word READY counts.
 """
 
 import asyncio
+import itertools
+import random
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from nvdra_api.errors import PermanentError, Reason, RetryableError
+from nvdra_api.resource.claims import ClaimRef
+from nvdra_runtime.claims.device_wait_queue import DeviceWaitQueue
 from nvdra_runtime.computedomain import imex_ctl
 from nvdra_runtime.node import host
+from nvdra_runtime.process import backoff
+from nvdra_runtime.process.backoff import Backoff
 
 _PATH: Final = "/usr/sbin:/usr/bin:/sbin:/bin"
 """Where chroot is found. The host's program gets nothing else of the plugin's environment."""
+_QUERY_BACKOFF: Final = Backoff(first_s=0.5, ceiling_s=5.0)
+"""Between two queries, as this IMEX notifies no one."""
 _DIRECTORIES: Final = ("", "opt/bin", "usr/bin", "usr/sbin", "bin", "sbin")
 
 
@@ -33,7 +41,25 @@ class HostImex:
         self._root = root
         self._socket = socket
 
-    async def check_ready(self) -> None:
+    async def wait_ready(self, ref: ClaimRef, waits: DeviceWaitQueue, deadline: float) -> None:
+        """Return as soon as the host's IMEX is READY; the wait of the claim is among `waits`.
+
+        Raises:
+            PermanentError: `ImexBinaryMissing`.
+            RetryableError: `DaemonNotReady`: the deadline, in monotonic seconds, does not allow
+                another query, or the claim is no longer wanted.
+        """
+        for attempts in itertools.count(1):
+            try:
+                return await self._check_ready()
+            except RetryableError as error:
+                delay_s = _QUERY_BACKOFF.delay(attempts, random.random())  # noqa: S311 - spreads load
+                if not backoff.fits(delay_s, asyncio.get_running_loop().time(), deadline):
+                    raise
+                await waits.pause(ref, error, delay_s)
+        raise AssertionError("unreachable")
+
+    async def _check_ready(self) -> None:
         """Return only if the host's IMEX is READY; takes at most five seconds.
 
         Raises:

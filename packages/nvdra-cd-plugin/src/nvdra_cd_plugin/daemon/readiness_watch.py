@@ -13,9 +13,9 @@ correctness" (KW-20); docs/design.md, "Watch, do not poll".
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from functools import partial
+from dataclasses import replace
 from typing import Final
 
 from nvdra_api import names
@@ -35,7 +35,6 @@ from nvdra_runtime.telemetry import keys
 from nvdra_runtime.telemetry.active_span import ActiveSpan
 
 from nvdra_cd_plugin.daemon import readiness
-from nvdra_cd_plugin.daemon.domain_directories import DomainDirectories
 from nvdra_cd_plugin.daemon.liveness import LivenessCheck
 from nvdra_cd_plugin.daemon.pod_lookup import DaemonPodLookup
 from nvdra_cd_plugin.daemon.readiness import (
@@ -44,52 +43,129 @@ from nvdra_cd_plugin.daemon.readiness import (
     DaemonReadiness,
     OwnDaemon,
     PodLookupResult,
+    Step,
+    WaitProgress,
 )
 from nvdra_cd_plugin.domains import lookup
 from nvdra_cd_plugin.domains.claim_records import DomainClaimRecord
 from nvdra_cd_plugin.domains.domain import Domain
-from nvdra_cd_plugin.node.file_worker import FileWorker
 
-NOTIFY_AFTER_S: Final = 15.0
-"""How long a wait may last before the user is notified; most domains have formed by then."""
-_LOOKUP_BEFORE_END_S: Final = 1.0
-"""How long before the end of a wait the daemon's pod is read."""
-_ADDRESS_INTERVAL_S: Final = 1.0
-"""Between two reads of a pod whose address is missing. Its daemon is ready, so it comes soon."""
-_LIVENESS_INTERVAL_S: Final = 0.25
-"""Between two checks whether a daemon whose entry is Ready lives again: nothing reports a lock."""
 _MAX_FAILURES: Final = 16
 """For how many domains the failure of the daemon's claim is kept; a node has one at a time."""
 
 
-class EntrySource:
-    """One object with the entries of a domain's daemons, watched by its name."""
+_Parse = Callable[[Mapping[str, object]], tuple[DaemonEntry, ...]]
+_Source = tuple[Informer, _Parse]
+"""One object with entries, watched by its name, and how its entries are read."""
+
+
+class WatchedEntries:
+    """The entries of one domain's daemons, while they are watched.
+
+    Attributes:
+        domain: The domain.
+        clique: The clique of this node, whose entries are watched.
+        changed: Set when they may have changed.
+    """
+
+    def __init__(
+        self,
+        domain: Domain,
+        clique: CliqueID,
+        changed: asyncio.Event,
+        sources: Sequence[_Source],
+    ) -> None:
+        self.domain = domain
+        self.clique = clique
+        self.changed = changed
+        self._sources = sources
+
+    def entries(self) -> list[DaemonEntry]:
+        """The entries that are known now."""
+        return [
+            entry
+            for informer, parse in self._sources
+            for obj in informer.snapshot().values()
+            for entry in parse(obj)
+        ]
+
+    @property
+    def problem(self) -> str:
+        """Why they cannot be read at present; empty if they can."""
+        return next((informer.error for informer, _ in self._sources if informer.error), "")
+
+
+class DomainEntries:
+    """Watches the entries of domains' daemons in this node's clique, or on all their nodes."""
 
     def __init__(
         self,
         api: Client,
-        collection: str,
-        name: str,
-        keep: Callable[[JsonObject], JsonObject],
-        parse: Callable[[Mapping[str, object]], tuple[DaemonEntry, ...]],
-        on_change: Callable[[], None],
+        managed: Sequence[str],
+        gates: FeatureGates,
         on_watch_restart: Callable[[str], None],
     ) -> None:
-        self._parse = parse
-        self.informer = Informer(
-            api,
-            fixed_path(collection),
+        """Create it without any request.
+
+        Args:
+            api: The API server.
+            managed: The namespaces in which daemons may be.
+            gates: They decide where daemons write their entries, and how IMEX knows its peers, in
+                domains that do not say what their daemons were made with.
+            on_watch_restart: Called when a watch starts again.
+        """
+        self._api = api
+        self._managed = managed
+        self._gates = gates
+        self._on_watch_restart = on_watch_restart
+
+    def min_nodes(self, domain: Domain) -> int:
+        """How many nodes must have joined the domain before a channel is given."""
+        return 0 if self._is_enabled(Feature.IMEX_DNS_NAMES, domain) else domain.num_nodes
+
+    @asynccontextmanager
+    async def watching(self, domain: Domain, clique: CliqueID) -> AsyncIterator[WatchedEntries]:
+        """Watch the domain's entries during the block."""
+        changed = asyncio.Event()
+        async with AsyncExitStack() as stack:
+            sources = list(self._sources(domain, clique, changed))
+            for informer, _ in sources:
+                await stack.enter_async_context(informer.running())
+            yield WatchedEntries(domain, clique, changed, sources)
+
+    def _sources(
+        self, domain: Domain, clique: CliqueID, changed: asyncio.Event
+    ) -> Iterator[_Source]:
+        if clique and self._is_enabled(Feature.CLIQUES, domain):
+            name = names.clique_name(domain.uid, clique)
+            for namespace in self._managed:
+                path = lookup.cliques_path(namespace)
+                yield self._informer(path, name, _trim_clique, changed), _parse_clique
+        else:
+            path = lookup.computedomains_path(domain.namespace)
+            yield self._informer(path, domain.name, _trim_domain, changed), _parse_status
+
+    def _informer(
+        self,
+        path: str,
+        name: str,
+        keep: Callable[[JsonObject], JsonObject],
+        changed: asyncio.Event,
+    ) -> Informer:
+        return Informer(
+            self._api,
+            fixed_path(path),
             {"fieldSelector": f"metadata.name={name}"},
-            on_watch_restart,
-            on_change=lambda _: on_change(),
+            self._on_watch_restart,
+            on_change=lambda _: changed.set(),
             transform=keep,
             backoff=PROMPT_BACKOFF,
         )
 
-    def entries(self) -> Iterable[DaemonEntry]:
-        """The entries that the object has now."""
-        for obj in self.informer.snapshot().values():
-            yield from self._parse(obj)
+    def _is_enabled(self, feature: Feature, domain: Domain) -> bool:
+        """Whether the domain's daemons, which may be older than ours, have the feature."""
+        gates = self._gates if domain.settings is None else domain.settings.gates
+        return gates.is_enabled(feature)
 
 
 class ReadinessWatch:
@@ -98,40 +174,28 @@ class ReadinessWatch:
     def __init__(
         self,
         node: NodeName,
-        api: Client,
-        managed: Sequence[str],
-        gates: FeatureGates,
+        entries: DomainEntries,
         prepared_claims: PreparedClaims[DomainClaimRecord],
-        directories: DomainDirectories,
-        files: FileWorker,
+        pods: DaemonPodLookup,
+        check_liveness: Callable[[DomainUID], LivenessCheck],
         waits: DeviceWaitQueue,
-        on_watch_restart: Callable[[str], None],
     ) -> None:
         """Create it without any request.
 
         Args:
             node: This node.
-            api: The API server.
-            managed: The namespaces in which daemons may be.
-            gates: They decide where daemons write their entries, and how IMEX knows its peers, in
-                domains that do not say what their daemons were made with.
+            entries: Watches the entries of daemons.
             prepared_claims: The claims that are prepared on this node, those of daemons included.
-            directories: The directories of domains, with the daemons' locks.
-            files: The thread for files.
+            pods: Reads the pods of daemons.
+            check_liveness: Returns the check of a domain's daemon, for one wait.
             waits: Ends a wait when the claim is no longer wanted.
-            on_watch_restart: Called when a watch starts again.
         """
         self._node = node
-        self._api = api
-        self._managed = managed
-        self._gates = gates
+        self._entries = entries
         self._prepared_claims = prepared_claims
+        self._pods = pods
+        self._check_liveness = check_liveness
         self._waits = waits
-        self._on_watch_restart = on_watch_restart
-        self._lookup = DaemonPodLookup(node, api, managed)
-        self._check_liveness = partial(
-            LivenessCheck, directories, files, self._lookup, prepared_claims.is_of_this_boot
-        )
         self._failures: OrderedDict[DomainUID, DaemonClaimFailure] = OrderedDict()
         self._waiting: set[asyncio.Event] = set()
 
@@ -178,11 +242,14 @@ class ReadinessWatch:
                 `DeadlineExceeded`: the daemon's lock cannot be read.
         """
         error: DriverError | None = None
-        async with self._watch_entries(domain, clique) as (sources, changed):
+        async with self._entries.watching(domain, clique) as watched:
+            self._waiting.add(watched.changed)
             try:
-                await self._wait(ref, domain, clique, sources, changed, deadline, span, notify)
+                await self._wait(ref, watched, deadline, span, notify)
             except DriverError as over:
                 error = over
+            finally:
+                self._waiting.discard(watched.changed)
         # Raised outside the block: the task group in it would wrap the error in a group.
         if error is not None:
             raise error
@@ -190,107 +257,50 @@ class ReadinessWatch:
     async def _wait(
         self,
         ref: ClaimRef,
-        domain: Domain,
-        clique: CliqueID,
-        sources: Sequence[EntrySource],
-        changed: asyncio.Event,
+        watched: WatchedEntries,
         deadline: float,
         span: ActiveSpan,
         notify: NotifyWaiting | None,
     ) -> None:
-        """Wait until the daemon is ready.
+        """Wait until the daemon is ready: `WaitProgress` decides what is next.
 
         Raises:
             DriverError: As `wait_ready`.
         """
-        clock = asyncio.get_running_loop().time
-        moments = (clock() + NOTIFY_AFTER_S, deadline - _LOOKUP_BEFORE_END_S)
-        lookups_at = sorted(at for at in moments if clock() < at < deadline)
-        address_due = 0.0
+        clock, uid = asyncio.get_running_loop().time, watched.domain.uid
+        progress = WaitProgress.of(clock(), deadline, may_notify=notify is not None)
+        liveness = self._check_liveness(uid)
         found: PodLookupResult | None = None
-        notified_failure: DaemonClaimFailure | None = None
         reported_absent: tuple[NodeName, ...] | None = None
-        liveness = self._check_liveness(domain.uid)
-
-        async def assess() -> DaemonReadiness:
-            return await self._assess(sources, domain, clique, found, liveness, deadline)
-
         while True:
-            changed.clear()
-            state = await assess()
-            if state.is_unverified and clock() >= address_due:
-                found = await self._lookup.find(domain.uid) or found
-                address_due = clock() + _ADDRESS_INTERVAL_S
-                state = await assess()
+            watched.changed.clear()
+            state = await self._assess(watched, found, liveness, deadline)
             if state.absent_peers != reported_absent:
                 reported_absent = state.absent_peers
                 span.add_event("peers", {keys.ABSENT_PEERS: reported_absent})
                 span.set_attribute(keys.ABSENT_PEERS, reported_absent)
-            if state.is_ready:
+            step, progress = progress.next(state, self._failures.get(uid), clock())
+            if step is Step.GIVE:
                 return
-            failure = self._failures.get(domain.uid)
-            is_new_failure = failure is not None and failure.is_final
-            if notify is not None and is_new_failure and failure != notified_failure:
-                notified_failure = failure
-                found = await self._lookup.find(domain.uid)
-                state = await assess()
-                if state.has_claim_failed and found is not None:
-                    notify(self._error(sources, domain, state))  # waiting longer does not help
-                    notify = None
-            span.set_attribute(keys.LACKS, state.missing)
-            error = self._error(sources, domain, state)
-            due = lookups_at[:1]
-            due += [address_due] if state.is_unverified else []
-            due += [clock() + _LIVENESS_INTERVAL_S] if state.is_outdated else []
-            async with self._waits.wait_until(ref, error, deadline):
-                if await wait_for_event(changed, min(due) - clock() if due else None):
-                    continue
-            if not lookups_at or clock() < lookups_at[0]:
+            if step is Step.WAIT:
+                span.set_attribute(keys.LACKS, state.missing)
+                due = progress.due(state, clock())
+                timeout_s = None if due is None else due - clock()
+                async with self._waits.wait_until(ref, self._error(watched, state), deadline):
+                    await wait_for_event(watched.changed, timeout_s)
                 continue
-            lookups_at.pop(0)
-            found = await self._lookup.find(domain.uid)
-            if notify is not None:
-                notify(self._error(sources, domain, await assess()))
-                notify = None
-
-    @asynccontextmanager
-    async def _watch_entries(
-        self, domain: Domain, clique: CliqueID
-    ) -> AsyncIterator[tuple[Sequence[EntrySource], asyncio.Event]]:
-        """Watch the domain's entries during the block; a change sets the event."""
-        changed = asyncio.Event()
-        self._waiting.add(changed)
-        try:
-            async with AsyncExitStack() as stack:
-                sources = list(self._sources(domain, clique, changed.set))
-                for source in sources:
-                    await stack.enter_async_context(source.informer.running())
-                yield sources, changed
-        finally:
-            self._waiting.discard(changed)
-
-    def _sources(
-        self, domain: Domain, clique: CliqueID, on_change: Callable[[], None]
-    ) -> Iterable[EntrySource]:
-        on_restart = self._on_watch_restart
-        if clique and self._gates_of(domain).is_enabled(Feature.CLIQUES):
-            name = names.clique_name(domain.uid, clique)
-            for namespace in self._managed:
-                path = lookup.cliques_path(namespace)
-                yield EntrySource(
-                    self._api, path, name, _trim_clique, _parse_clique, on_change, on_restart
-                )
-        else:
-            path = lookup.computedomains_path(domain.namespace)
-            yield EntrySource(
-                self._api, path, domain.name, _trim_domain, _parse_status, on_change, on_restart
-            )
+            looked_up = await self._pods.find(uid)
+            found = looked_up or found if step is Step.READ_ADDRESS else looked_up
+            if step is Step.READ_ADDRESS or notify is None or not progress.may_notify:
+                continue
+            state = await self._assess(watched, found, liveness, deadline)
+            if step is Step.TELL_WAIT or (state.has_claim_failed and found is not None):
+                notify(self._error(watched, state))
+                progress = replace(progress, may_notify=False)
 
     async def _assess(
         self,
-        sources: Sequence[EntrySource],
-        domain: Domain,
-        clique: CliqueID,
+        watched: WatchedEntries,
         found: PodLookupResult | None,
         liveness: LivenessCheck,
         deadline: float,
@@ -300,14 +310,13 @@ class ReadinessWatch:
         Raises:
             RetryableError: The daemon's lock cannot be read.
         """
-        entries = [entry for source in sources for entry in source.entries()]
-        uses_dns_names = self._gates_of(domain).is_enabled(Feature.IMEX_DNS_NAMES)
-        min_nodes = 0 if uses_dns_names else domain.num_nodes
+        domain, clique = watched.domain, watched.clique
         pods = () if found is None else found.pods
         ips = {pod.uid: pod.ip for pod in pods if pod.ip}
         daemon = self._daemon_claim(domain)
         own = None if daemon is None else OwnDaemon(daemon.pods, ips)
-        state = readiness.assess(entries, self._node, own, min_nodes)
+        min_nodes = self._entries.min_nodes(domain)
+        state = readiness.assess(watched.entries(), self._node, own, min_nodes)
         if state.is_ready and daemon is not None:
             reason = await liveness.death_reason(daemon, deadline)
             state = readiness.outdated(state, reason) if reason else state
@@ -316,27 +325,21 @@ class ReadinessWatch:
         failure = self._failures.get(domain.uid)
         return readiness.explain(state, found, self._node, failure, domain.namespace)
 
-    def _gates_of(self, domain: Domain) -> FeatureGates:
-        """The gates of the domain's daemons, which may be older than ours."""
-        return domain.settings.gates if domain.settings is not None else self._gates
-
     def _daemon_claim(self, domain: Domain) -> DomainClaimRecord | None:
         """The claim of the domain's daemon on this node; None until it is prepared."""
         claims = (each for each in self._prepared_claims.values() if not each.is_channel)
         return next((each for each in claims if each.domain == domain.uid), None)
 
-    def _error(
-        self, sources: Sequence[EntrySource], domain: Domain, state: DaemonReadiness
-    ) -> RetryableError:
-        for source in sources:
-            if source.informer.error:
-                return RetryableError(
-                    Reason.API_UNAVAILABLE,
-                    f"the state of the IMEX daemon of ComputeDomain {domain} on node {self._node} "
-                    f"cannot be read: {source.informer.error}",
-                    "the kubelet's next call continues the wait",
-                    domain=domain.uid,
-                )
+    def _error(self, watched: WatchedEntries, state: DaemonReadiness) -> RetryableError:
+        domain, problem = watched.domain, watched.problem
+        if problem:
+            return RetryableError(
+                Reason.API_UNAVAILABLE,
+                f"the state of the IMEX daemon of ComputeDomain {domain} on node {self._node} "
+                f"cannot be read: {problem}",
+                "the kubelet's next call continues the wait",
+                domain=domain.uid,
+            )
         return readiness.not_ready_error(domain, self._node, state)
 
 

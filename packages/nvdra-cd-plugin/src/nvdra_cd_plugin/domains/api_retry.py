@@ -8,6 +8,7 @@ import asyncio
 import itertools
 import random
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final, TypeVar
 
 from nvdra_api.errors import DriverError, Reason, RetryableError
@@ -25,40 +26,31 @@ T = TypeVar("T")
 Call = Callable[[float], Awaitable[T]]
 """One attempt; its argument is the attempt's own deadline, in monotonic seconds."""
 
+Pause = Callable[[DriverError, float], Awaitable[None]]
+"""Waits that many seconds before the next attempt; the error is that of the last one."""
 
-async def retry(deadline: float, call: Call[T]) -> T:
-    """Return what the call returns; repeat it until the deadline.
+
+async def retry(deadline: float, call: Call[T], pause: Pause | None = None) -> T:
+    """Return what the call returns; repeat it until the deadline, with pauses.
 
     Raises:
-        DriverError: What the call raised; `ApiUnavailable` only when no time is left.
+        DriverError: What the call or the pause raised; `ApiUnavailable` when no time is left.
     """
     for attempt in itertools.count(1):
+        now = asyncio.get_running_loop().time()
         try:
-            return await call(_attempt_deadline(deadline))
+            return await call(min(deadline, now + ATTEMPT_TIMEOUT_S))
         except RetryableError as error:
-            await asyncio.sleep(_delay_s(error, attempt, deadline))
+            delay_s = _delay_s(error, attempt, deadline)
+            await (asyncio.sleep(delay_s) if pause is None else pause(error, delay_s))
     raise AssertionError("unreachable")
 
 
 async def retry_for_claim(
     ref: ClaimRef, waits: DeviceWaitQueue, deadline: float, call: Call[T]
 ) -> T:
-    """Do as `retry`, but stop as soon as the claim is no longer wanted.
-
-    Raises:
-        DriverError: What the call raised; `ApiUnavailable` when no time is left, or when the
-            kubelet unprepares the claim meanwhile.
-    """
-    for attempt in itertools.count(1):
-        try:
-            return await call(_attempt_deadline(deadline))
-        except RetryableError as error:
-            await waits.pause(ref, error, _delay_s(error, attempt, deadline))
-    raise AssertionError("unreachable")
-
-
-def _attempt_deadline(deadline: float) -> float:
-    return min(deadline, asyncio.get_running_loop().time() + ATTEMPT_TIMEOUT_S)
+    """Do as `retry`, but stop when the kubelet unprepares the claim meanwhile."""
+    return await retry(deadline, call, partial(waits.pause, ref))
 
 
 def _delay_s(error: DriverError, attempt: int, deadline: float) -> float:

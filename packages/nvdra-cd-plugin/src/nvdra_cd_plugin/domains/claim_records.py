@@ -9,6 +9,8 @@ that an older record stays readable.
 from nvdra_api.ids import CliqueID, DomainUID
 from nvdra_api.v1beta1.compute_domain import NO_CLIQUE
 from nvdra_runtime.claims import records
+from nvdra_runtime.claims.records import Change, ChangingRecord
+from pydantic import Field
 
 from nvdra_cd_plugin.domains.domain import Domain
 from nvdra_cd_plugin.node import device_names
@@ -26,9 +28,34 @@ class DomainDeviceRecord(records.DeviceRecord):
         return self.cdi_names
 
 
-class DomainClaimRecord(records.PreparedClaimRecord):
-    """A claim of a ComputeDomain on this node."""
+class JoinDomain(Change):
+    """The node is a member of the claim's domain, and its daemon is ready.
 
+    The node's label is not undone with an attempt that fails: the domain would flap.
+    """
+
+    FOUND = frozenset({"clique", "allows_all_channels"})
+
+    clique: CliqueID | None = None
+    """The node's clique when its daemon was ready, in this boot; None until then."""
+    allows_all_channels: bool = False
+    """Whether the domain lets a claim have every channel of the node, as it was read then."""
+
+    @property
+    def place(self) -> str:
+        """The node is in one domain at a time."""
+        return "node"
+
+
+class DomainClaimRecord(ChangingRecord):
+    """A claim of a ComputeDomain on this node.
+
+    Its change is not written: the kind of the claim and the mode of the plugin say it, and
+    `is_joining` and the record's boot how far it is. So every release reads what another one wrote.
+    """
+
+    steps: tuple[JoinDomain, ...] = Field((), exclude=True)
+    steps_boot: str = Field("", exclude=True)
     domain: DomainUID
     """Empty in a record that was recovered for a claim that no longer exists."""
     domain_namespace: str = ""
@@ -70,8 +97,20 @@ class DomainClaimRecord(records.PreparedClaimRecord):
             self.domain,
             self.domain_namespace,
             self.domain_name,
+            allows_all_channels=any(step.allows_all_channels for step in self.steps),
             has_member_traces=self.has_member_traces,
         )
+
+    def with_join(self, boot: str, *, has_joined: bool) -> "DomainClaimRecord":
+        """The same record with its change, in this boot; `has_joined`: it has its channels."""
+        clique = self.clique if has_joined else None
+        step = JoinDomain(device=self.device.device, clique=clique)
+        return self.model_copy(update={"steps": (step,), "steps_boot": boot})
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the claim gets its channels when its change is in force."""
+        return any(step.clique is None for step in self.steps)
 
     def completed(
         self, clique: CliqueID, channels: int, cdi_names: tuple[str, ...]

@@ -8,11 +8,10 @@ channel has been given, the label of another domain stays and the claim waits.
 Source: docs/reference/compute-domain.md, "Overview", "Prepare and unprepare".
 """
 
-from collections.abc import Mapping
-
 from nvdra_api.errors import PermanentError
 from nvdra_api.ids import ClaimUID, DomainUID
 from nvdra_runtime.claims.device_wait_queue import DeviceWaitQueue
+from nvdra_runtime.claims.prepared_claims import PreparedClaims
 
 from nvdra_cd_plugin.domains.api_retry import retry, retry_for_claim
 from nvdra_cd_plugin.domains.claim_records import DomainClaimRecord
@@ -26,7 +25,7 @@ class NodeMembership:
     def __init__(
         self,
         labels: NodeLabels,
-        prepared_claims: Mapping[ClaimUID, DomainClaimRecord],
+        prepared_claims: PreparedClaims[DomainClaimRecord],
         domains: DomainLookup,
         waits: DeviceWaitQueue,
     ) -> None:
@@ -36,6 +35,7 @@ class NodeMembership:
         self._waits = waits
         self._joining: set[ClaimUID] = set()
         self._leaving: set[ClaimUID] = set()
+        prepared_claims.on_removed(self.forget)
 
     def domain(self) -> DomainUID | None:
         """The domain of the recorded channels, without those that are being unprepared."""
@@ -79,10 +79,10 @@ class NodeMembership:
             self._leaving.discard(record.uid)
             raise
 
-    def forget(self, record: DomainClaimRecord) -> None:
-        """Forget a claim whose record has been removed."""
-        self._joining.discard(record.uid)
-        self._leaving.discard(record.uid)
+    def forget(self, uid: ClaimUID) -> None:
+        """Forget a claim that neither joins nor leaves any more."""
+        self._joining.discard(uid)
+        self._leaving.discard(uid)
 
     def needs_correction(self, label: str | None) -> bool:
         """Whether the node should have a domain's label, and has this one instead."""

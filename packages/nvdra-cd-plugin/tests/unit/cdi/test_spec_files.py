@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from nvdra_api.errors import PermanentError, Reason
 from nvdra_api.ids import ClaimUID, DeviceName
-from nvdra_cd_plugin.cdi import edits
+from nvdra_cd_plugin.cdi import edits, spec_files
 from nvdra_cd_plugin.cdi.edits import DevRoot
 from nvdra_cd_plugin.cdi.spec_files import SpecFiles
 from nvdra_cd_plugin.node import device_numbers
@@ -28,7 +28,8 @@ def path(root: Path, uid: ClaimUID) -> Path:
 
 
 def test_a_claims_spec_is_named_by_its_uid_and_its_device(tmp_path: Path) -> None:
-    name = specs(tmp_path).write(FIRST, CHANNEL, EDITS)
+    specs(tmp_path).write(FIRST, CHANNEL, EDITS)
+    name = spec_files.claim_cdi_name(FIRST, CHANNEL)
     assert name == f"k8s.compute-domain.nvidia.com/claim={FIRST}-channel-0"
     spec = files.read(path(tmp_path, FIRST))
     assert [device.name for device in spec.devices] == [f"{FIRST}-channel-0"]

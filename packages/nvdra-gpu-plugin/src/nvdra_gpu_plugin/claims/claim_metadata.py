@@ -89,9 +89,11 @@ class ClaimMetadata:
             record, inventory, numa_as_list=self._numa_as_list
         )
 
-    def updated(self, record: GpuClaimRecord, former: GpuClaimRecord) -> GpuClaimRecord:
+    async def completed(
+        self, record: GpuClaimRecord, former: GpuClaimRecord | None
+    ) -> GpuClaimRecord:
         """The record with a generation of its own, if its files say something else than before."""
-        return metadata_plan.with_generation(record, former)
+        return record if former is None else metadata_plan.with_generation(record, former)
 
     async def withdraw(self, record: GpuClaimRecord) -> None:
         """Nothing: the files tell containers about devices, and give them none."""

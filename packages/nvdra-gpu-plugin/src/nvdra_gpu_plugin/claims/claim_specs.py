@@ -35,7 +35,9 @@ class ClaimSpecs:
         self._files = files
         self._telemetry = telemetry
 
-    def updated(self, record: GpuClaimRecord, former: GpuClaimRecord) -> GpuClaimRecord:
+    async def completed(
+        self, record: GpuClaimRecord, former: GpuClaimRecord | None
+    ) -> GpuClaimRecord:
         """The same record: it says nothing of its spec."""
         del former
         return record

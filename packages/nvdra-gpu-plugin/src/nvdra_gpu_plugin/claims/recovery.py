@@ -21,10 +21,10 @@ from typing import Final
 
 from nvdra_api.errors import DriverError, Reason
 from nvdra_api.ids import ClaimUID, DeviceName, NodeName
-from nvdra_runtime.claims.changes import Change
 from nvdra_runtime.claims.engine import Engine, NotInForceError
 from nvdra_runtime.claims.prepared_claims import PreparedClaims
 from nvdra_runtime.claims.record_recovery import RecordRecovery
+from nvdra_runtime.claims.records import Change
 from nvdra_runtime.kube.event_recorder import EventRecorder, node_reference
 from nvdra_runtime.process import background_tasks
 from nvdra_runtime.process.background_tasks import BackgroundTasks

@@ -11,8 +11,7 @@ from nvdra_api import names
 from nvdra_api.ids import DeviceUUID, GpuUUID, MigUUID, PciAddress
 from nvdra_api.meta import JsonObject
 from nvdra_api.v1beta1.sharing import Interval
-from nvdra_runtime.claims.changes import Change, ChangingRecord
-from nvdra_runtime.claims.records import DeviceRecord
+from nvdra_runtime.claims.records import Change, ChangingRecord, DeviceRecord
 from pydantic import BaseModel, ConfigDict
 
 from nvdra_gpu_plugin.devices.steps import (

@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Literal
 
 from nvdra_api.ids import DeviceName, GpuUUID, MigUUID, PciAddress
 from nvdra_api.v1beta1.sharing import Interval
-from nvdra_runtime.claims.changes import Change
+from nvdra_runtime.claims.records import Change
 from pydantic import BaseModel, ConfigDict, Field
 
 from nvdra_gpu_plugin.devices.mig_profiles import Placement

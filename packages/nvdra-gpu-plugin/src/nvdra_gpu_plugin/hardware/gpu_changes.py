@@ -13,7 +13,7 @@ from typing import TypeVar, TypeVarTuple
 
 from nvdra_api.errors import DriverError, PermanentError, Reason, RetryableError
 from nvdra_api.ids import GpuUUID
-from nvdra_runtime.claims.changes import Change
+from nvdra_runtime.claims.records import Change
 from nvdra_runtime.node.nvml import DeviceHandle, Nvml, NvmlError
 
 from nvdra_gpu_plugin.hardware import nvml_failures

@@ -3,7 +3,8 @@
 
 from typing import Any, Final
 
-from nvdra_runtime.claims.changes import Change, ChangeKind
+from nvdra_runtime.claims.changes import ChangeKind
+from nvdra_runtime.claims.records import Change
 from nvdra_runtime.node.host import Host
 
 from nvdra_gpu_plugin.claims.changes.compute_mode import ComputeModeKind
