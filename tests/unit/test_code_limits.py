@@ -22,13 +22,6 @@ many fields as what they describe."""
 
 EXCEPTIONS: Final = frozenset(
     {
-        "nvdra_cd_plugin/app.py::_create_preparer",
-        "nvdra_cd_plugin/app.py::main",
-        "nvdra_cd_plugin/claims/domain_channel.py::DomainChannelStrategy",
-        "nvdra_cd_plugin/claims/domain_daemon.py::DomainDaemonStrategy",
-        "nvdra_cd_plugin/daemon/readiness_watch.py::ReadinessWatch",
-        "nvdra_cd_plugin/daemon/readiness_watch.py::ReadinessWatch._wait",
-        "nvdra_runtime/claims/engine.py",
         "nvdra_runtime/claims/service.py::ClaimService",
         "nvdra_runtime/kubeletplugin/plugin_context.py::PluginContext",
         "nvdra_runtime/kubeletplugin/wiring.py::Driver",
