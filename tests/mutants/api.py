@@ -357,8 +357,8 @@ _KUBE: Final = (
     Mutant(
         "slices: no owner",
         f"{_RUNTIME}/resourceslices/publisher.py",
-        "                made = pool_diff.with_node_owner(each, self._node, self._owner)\n",
-        "                made = each\n",
+        "                made = pool_diff.with_node_owner(create, self._node, self._owner)\n",
+        "                made = create\n",
         "Slices of nodes that are gone stay and pods are scheduled to them.",
         (f"{_UNIT}/resourceslices/test_publisher.py",),
     ),

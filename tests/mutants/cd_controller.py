@@ -236,7 +236,7 @@ MUTANTS: Final = (
     Mutant(
         "pods: a daemon whose probe has not been asked yet is down",
         "packages/nvdra-api/src/nvdra_runtime/computedomain/daemon_pods.py",
-        'if is_running and any(each.get("ready") is False for each in containers):',
+        'if is_running and any(container.get("ready") is False for container in containers):',
         "if False:",
         "Each node is ready in its domain seconds after its daemon is.",
         ("packages/nvdra-api/tests/unit/computedomain/test_daemon_pods.py",),
@@ -332,8 +332,8 @@ MUTANTS: Final = (
     Mutant(
         "clique: two daemons get one index",
         f"{_CONTROLLER}/clique_plan.py",
-        "            given[one.node] = wish\n            taken.add(wish)",
-        "            given[one.node] = wish",
+        "            given[newcomer.node] = wish\n            taken.add(wish)",
+        "            given[newcomer.node] = wish",
         "IMEX of two nodes has one name.",
         (_CLIQUE,),
     ),

@@ -55,8 +55,8 @@ MUTANTS: Final = (
     Mutant(
         "daemon: the node's clique is written for channels",
         f"{_PLUGIN}/daemon/clique_files.py",
-        "if each.domain and not each.is_channel}",
-        "if each.domain and each.is_channel}",
+        "if record.domain and not record.is_channel}",
+        "if record.domain and record.is_channel}",
         "A domain stays Ready while the GPUs of a node are in another clique.",
         (f"{_UNIT}/daemon/test_clique_files.py",),
     ),
@@ -152,7 +152,7 @@ MUTANTS: Final = (
     Mutant(
         "record: a daemon makes the node a member",
         f"{_PLUGIN}/claims/preparer.py",
-        "channels = (each for each in self._prepared_claims.values() if each.is_channel)",
+        "channels = (record for record in self._prepared_claims.values() if record.is_channel)",
         "channels = iter(self._prepared_claims.values())",
         "Traces begin at the wrong time.",
         (_PREPARER,),

@@ -319,8 +319,8 @@ MUTANTS: Final = (
     Mutant(
         "partitions: a GPU instance without a compute instance takes no room",
         f"{_PLUGIN}/publishing/partitions.py",
-        "for each in gpu.bare_instances}",
-        "for each in gpu.bare_instances[:0]}",
+        "for instance in gpu.bare_instances\n",
+        "for instance in gpu.bare_instances[:0]\n",
         "Pods are allocated what the hardware refuses, and never start.",
         (f"{_UNIT}/publishing/test_partition_oracle.py",),
     ),
@@ -970,8 +970,8 @@ MUTANTS: Final = (
     Mutant(
         "publishing: a GPU that does not work is withdrawn although it has a taint",
         f"{_PLUGIN}/publishing/pool_updater.py",
-        "            or not (each.device in tainted or (",
-        "            or not (False or (",
+        "            fault.device in tainted or (",
+        "            False or (",
         "With NoExecute the pods of a GPU that answers with errors stay.",
         component=(
             f"{_COMPONENT}/test_unreadable_health.py"
@@ -1084,8 +1084,8 @@ MUTANTS: Final = (
     Mutant(
         "release: a process that computes in a MIG device is taken for a monitor",
         "packages/nvdra-api/src/nvdra_runtime/node/nvml_mig_changes.py",
-        " if each.gpuInstanceId == instance.id)",
-        " if False)",
+        " if process.gpuInstanceId == instance.id\n",
+        " if False\n",
         "A claim ends while a process of its pod still computes.",
         component=(
             f"{_COMPONENT}/test_tombstones.py"

@@ -25,8 +25,8 @@ MUTANTS: Final = (
     Mutant(
         "migration: a value that was not carried does not count",
         f"{_MIGRATE}/migration.py",
-        "all(each.status is not Status.NOT_CARRIED for each in self.outcomes)",
-        "all(each.status for each in self.outcomes)",
+        "all(outcome.status is not Status.NOT_CARRIED for outcome in self.outcomes)",
+        "all(outcome.status for outcome in self.outcomes)",
         "Scripts go on with values that are not what somebody had set.",
         (_MIGRATION, _COMMAND),
     ),

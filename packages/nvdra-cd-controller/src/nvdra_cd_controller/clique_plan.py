@@ -93,7 +93,7 @@ def elsewhere(
 ) -> frozenset[NodeName]:
     """Nodes whose daemons announce another clique, as after a change of the fabric."""
     others = (daemons for (_, other), daemons in said.items() if other != clique)
-    return frozenset(each.node for daemons in others for each in daemons)
+    return frozenset(daemon.node for daemons in others for daemon in daemons)
 
 
 def is_settled(
@@ -113,7 +113,7 @@ def is_settled(
         if pod.clique in (None, inputs.clique)
         and not (pod.announcement and pod.announcement.has_left)
     ]
-    entries = {each.get("nodeName") for each in _entries(inputs.stored)}
+    entries = {entry.get("nodeName") for entry in _entries(inputs.stored)}
     said = [pod.announcement for pod in here]
     if any(one is None and pod.node not in entries for pod, one in zip(here, said, strict=True)):
         return False
@@ -150,7 +150,11 @@ def _planned_entries(inputs: CliqueInputs, before: Sequence[JsonObject]) -> list
     newcomers = [one for node, one in sorted(said.items()) if node not in indexes]
     indexes |= _new_indexes(newcomers, kept, indexes, said, inputs.max_nodes)
     after = [_updated(each, said.get(each["nodeName"]), indexes, inputs) for each in kept]
-    added = [one for one in newcomers if one.node not in listed and one.node in indexes]
+    added = [
+        newcomer
+        for newcomer in newcomers
+        if newcomer.node not in listed and newcomer.node in indexes
+    ]
     return [*after, *(_entry({}, one, indexes[one.node], inputs) for one in added)]
 
 
@@ -180,15 +184,15 @@ def _new_indexes(
     """Indexes for those without one: first what they had before, then the lowest free ones."""
     taken = {_index(each) for each in kept if each["nodeName"] not in said} | set(indexes.values())
     given: dict[NodeName, int] = {}
-    for one in newcomers:
-        wish = one.says.preferred_index
+    for newcomer in newcomers:
+        wish = newcomer.says.preferred_index
         if wish is not None and 0 <= wish < max_nodes and wish not in taken:
-            given[one.node] = wish
+            given[newcomer.node] = wish
             taken.add(wish)
     free = (index for index in range(max_nodes) if index not in taken)
-    for one in newcomers:
-        if one.node not in given and (index := next(free, None)) is not None:
-            given[one.node] = index
+    for newcomer in newcomers:
+        if newcomer.node not in given and (index := next(free, None)) is not None:
+            given[newcomer.node] = index
     return given
 
 
@@ -253,8 +257,8 @@ def _missing_owners(
     inputs: CliqueInputs, entries: Sequence[JsonObject], owners: Sequence[JsonObject]
 ) -> list[JsonObject]:
     """The pods of announced daemons with an entry that are not among the owners yet."""
-    known = {each.get("uid") for each in owners}
-    listed = {each.get("nodeName") for each in entries}
+    known = {owner.get("uid") for owner in owners}
+    listed = {entry.get("nodeName") for entry in entries}
     return [
         {"apiVersion": "v1", "kind": "Pod", "name": one.pod, "uid": one.pod_uid}
         for one in inputs.announced

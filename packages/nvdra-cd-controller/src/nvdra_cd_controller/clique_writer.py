@@ -132,7 +132,7 @@ class CliqueWriter:
         self._paces.setdefault(uid, {})[inputs.clique] = self._pace(inputs).after_write(now)
         if any(each.get("podUID") for each in change["daemons"]):
             entries = stored.get("daemons") or ()
-            self._drops_unknown_fields = not any(each.get("podUID") for each in entries)
+            self._drops_unknown_fields = not any(entry.get("podUID") for entry in entries)
         return True
 
     async def _complete(self, inputs: CliqueInputs, change: JsonObject) -> JsonObject | None:

@@ -106,8 +106,8 @@ def of_clique(obj: JsonObject) -> JsonObject:
     return {
         **_only(obj, ("apiVersion", "kind")),
         "metadata": metadata,
-        "daemons": [_only(each, _ENTRY) for each in entries],
-        **_partial(any(each.keys() - _ENTRY for each in entries)),
+        "daemons": [_only(entry, _ENTRY) for entry in entries],
+        **_partial(any(entry.keys() - _ENTRY for entry in entries)),
     }
 
 

@@ -82,5 +82,5 @@ def _domain_document(domain: ComputeDomain) -> Mapping[str, Any]:
         "status": domain.status.status,
         "readyNodes": domain.status.ready_nodes,
         "expectedNodes": domain.status.expected_nodes,
-        "conditions": {each.type: each.reason for each in domain.status.conditions},
+        "conditions": {condition.type: condition.reason for condition in domain.status.conditions},
     }

@@ -25,7 +25,9 @@ def rows(
     """One row for each device that is published or that a claim has."""
     kinds = (CHANNEL,) if is_host_managed else (CHANNEL, DAEMON)
     published = [f"{kind}-0" for kind in kinds]
-    names = dict.fromkeys([*published, *(each.device.device for each in prepared_claims.values())])
+    names = dict.fromkeys(
+        [*published, *(record.device.device for record in prepared_claims.values())]
+    )
     return [_row(name, fabric, prepared_claims) for name in names]
 
 
@@ -54,16 +56,16 @@ def _has_no_driver(problem: DriverError | None) -> bool:
 def _row(
     name: str, fabric: FabricMonitor, prepared_claims: Mapping[ClaimUID, DomainClaimRecord]
 ) -> dict[str, Any]:
-    records = [each for each in prepared_claims.values() if each.device.device == name]
-    is_joining = any(each.is_joining for each in records)
+    records = [record for record in prepared_claims.values() if record.device.device == name]
+    is_joining = any(record.is_joining for record in records)
     state = "waits for its daemon" if is_joining else "held" if records else "free"
     problem = "" if fabric.status.clique is not None else "not offered: the fabric is not known"
     return {
         "name": name,
         "state": state if not problem or records else "not offered",
-        "domain": ", ".join(_domain_name(each) for each in records),
+        "domain": ", ".join(_domain_name(record) for record in records),
         "clique": fabric.status.clique or "",
-        "claims": [str(each.ref) for each in records],
+        "claims": [str(record.ref) for record in records],
         **({"problem": problem} if problem else {}),
     }
 

@@ -41,7 +41,7 @@ def dumps(spec: Spec, fmt: Format = "yaml") -> bytes:
 
 def digest(*edits: ContainerEdits) -> str:
     """A SHA-256 digest of the edits, 64 hexadecimal digits. Equal edits have equal digests."""
-    return hashlib.sha256(_compact_json([as_data(each) for each in edits]).encode()).hexdigest()
+    return hashlib.sha256(_compact_json([as_data(edit) for edit in edits]).encode()).hexdigest()
 
 
 def as_data(value: Spec | Device | ContainerEdits) -> dict[str, PlainData]:

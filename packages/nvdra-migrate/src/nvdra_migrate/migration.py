@@ -26,7 +26,7 @@ class Migration:
     @property
     def is_complete(self) -> bool:
         """Whether everything was carried, or is not needed."""
-        return all(each.status is not Status.NOT_CARRIED for each in self.outcomes)
+        return all(outcome.status is not Status.NOT_CARRIED for outcome in self.outcomes)
 
 
 def migrate(values: Values, around: Iterable[Outcome] = ()) -> Migration:

@@ -31,8 +31,8 @@ def table(migration: Migration, *, shows_all: bool = False) -> str:
 
 def _groups(migration: Migration, *, shows_all: bool) -> dict[str, list[Outcome]]:
     by_status: dict[Status, list[Outcome]] = {status: [] for status in Status}
-    for each in migration.outcomes:
-        by_status[each.status].append(each)
+    for outcome in migration.outcomes:
+        by_status[outcome.status].append(outcome)
     groups = {
         "NOT CARRIED": by_status[Status.NOT_CARRIED],
         "CARRIED WITH A CHANGE": [each for each in by_status[Status.CARRIED] if each.reason],
@@ -64,7 +64,7 @@ def _entry(outcome: Outcome) -> Iterator[str]:
 
 def _summary(migration: Migration, *, shows_all: bool) -> str:
     number = {
-        status: sum(each.status is status for each in migration.outcomes) for status in Status
+        status: sum(outcome.status is status for outcome in migration.outcomes) for status in Status
     }
     text = (
         f"{number[Status.CARRIED]} carried, {number[Status.UNNEEDED]} not needed, "
@@ -86,12 +86,12 @@ def document(migration: Migration, sources: Sequence[str]) -> dict[str, Any]:
         "complete": migration.is_complete,
         "outcomes": [
             {
-                "path": each.path,
-                "status": each.status.value,
-                "places": list(each.settings),
-                "reason": each.reason,
-                "remedy": each.remedy,
+                "path": outcome.path,
+                "status": outcome.status.value,
+                "places": list(outcome.settings),
+                "reason": outcome.reason,
+                "remedy": outcome.remedy,
             }
-            for each in migration.outcomes
+            for outcome in migration.outcomes
         ],
     }

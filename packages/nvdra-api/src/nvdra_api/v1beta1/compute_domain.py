@@ -152,7 +152,9 @@ class ComputeDomainStatus(ApiModel):
 
     def condition(self, condition_type: ConditionType) -> Condition | None:
         """Return the condition of a type, or None if it was not written yet."""
-        return next((each for each in self.conditions if each.type == condition_type), None)
+        return next(
+            (condition for condition in self.conditions if condition.type == condition_type), None
+        )
 
 
 class ComputeDomain(ApiModel):

@@ -254,8 +254,10 @@ class Engine(Generic[ChangingT]):
         Raises:
             RetryableError: That cannot be known.
         """
-        resting = [each for each in self._prepared_claims.values() if self.is_at_rest(each.uid)]
-        return [each.uid for each in resting if await self._changes.pending(each) is not None]
+        resting = [
+            record for record in self._prepared_claims.values() if self.is_at_rest(record.uid)
+        ]
+        return [record.uid for record in resting if await self._changes.pending(record) is not None]
 
     def _next(self, goal: Goal, record: ChangingT | None, *, is_all: bool) -> Action:
         if record is None:

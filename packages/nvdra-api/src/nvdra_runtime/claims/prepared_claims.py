@@ -59,7 +59,7 @@ class PreparedClaims(Mapping[ClaimUID, RecordT]):
         self._claims: Counter[str] = Counter()
         self._devices: Counter[str] = Counter()
         # The store forgets a record as soon as it is off the disk, a moment before the index does.
-        self._has_started = any(each.state == "started" for each in store.records().values())
+        self._has_started = any(record.state == "started" for record in store.records().values())
         self._prepared_at: dict[ClaimUID, datetime] = {}
         self._on_prepared: list[Callable[[ClaimUID], None]] = []
         self._on_removed: list[Callable[[ClaimUID], None]] = []

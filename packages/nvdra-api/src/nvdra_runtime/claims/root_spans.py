@@ -201,7 +201,7 @@ class RootSpanWriter:
         """The first pod that the claim is reserved for; None if it does not exist any more."""
         claim = attempt.claim
         consumers = (claim.status.reserved_for or ()) if claim else ()
-        pod = next((each for each in consumers if each.resource == "pods"), None)
+        pod = next((consumer for consumer in consumers if consumer.resource == "pods"), None)
         if claim is None or pod is None:
             return None
         deadline = asyncio.get_running_loop().time() + _LOOKUP_TIMEOUT_S

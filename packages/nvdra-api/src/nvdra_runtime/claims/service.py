@@ -188,13 +188,15 @@ class ClaimService(Generic[RecordT]):
                     if result.unapplied_configs:
                         self._failures.record_unapplied_configs(claim, result.unapplied_configs)
                     span.set_attribute(keys.DEVICE_KIND, self._device_kind(ref))
-                    span.set_attribute(keys.DEVICES, tuple(each.device for each in result.devices))
+                    span.set_attribute(
+                        keys.DEVICES, tuple(device.device for device in result.devices)
+                    )
         except Exception as error:  # noqa: BLE001 - bugs are recorded like any other failure
             self._root_spans.add(ref, claim, started, self._clock.now(), error)
             raise self._failures.record(ref, keys.PREPARE, error, claim) from error.__cause__
         # Not written if the process's end cancels the attempt: the next attempt writes it.
         self._root_spans.add(ref, claim, started, self._clock.now(), None)
-        devices = ", ".join(each.device for each in result.devices)
+        devices = ", ".join(device.device for device in result.devices)
         self._failures.record_success(ref, keys.PREPARE, claim, f"{devices} on node {self._node}")
         return result
 

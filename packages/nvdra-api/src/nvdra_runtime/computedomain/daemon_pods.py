@@ -134,7 +134,7 @@ def _current(said: Announcement | None, status: JsonObject) -> Announcement | No
     """
     containers = status.get("containerStatuses") or ()
     since = _running_since(status)
-    is_found_ready = all(each.get("ready") for each in containers)
+    is_found_ready = all(container.get("ready") for container in containers)
     if said is None or not said.is_ready or said.started is None or is_found_ready or not since:
         return said
     after_s = said.started - datetime.fromisoformat(since).timestamp()
@@ -162,8 +162,8 @@ def _down_because(status: JsonObject) -> str:
     The probe asks the daemon what the daemon also says in its entry, and some seconds later.
     """
     containers = status.get("containerStatuses") or ()
-    is_running = all("running" in (each.get("state") or {}) for each in containers)
-    if is_running and any(each.get("ready") is False for each in containers):
+    is_running = all("running" in (container.get("state") or {}) for container in containers)
+    if is_running and any(container.get("ready") is False for container in containers):
         return ""
     return _not_ready_because(status)
 
@@ -176,7 +176,9 @@ def _not_ready_because(status: JsonObject) -> str:
     """
     ready = _condition(status, "Ready")
     containers = status.get("containerStatuses") or ()
-    if ready.get("status") != "False" or not any(_was_started(each) for each in containers):
+    if ready.get("status") != "False" or not any(
+        _was_started(container) for container in containers
+    ):
         return ""
     text = _reason_and_message(ready)
     return "its daemon's pod is not ready any more" + (f": {text}" if text else "")

@@ -39,7 +39,7 @@ class Checker:
         version = await self._api.dra_api_version(_deadline())
         found = [await self._device_class(version, name) for name in self._checks.device_classes]
         found += [await self._api_version(each) for each in self._checks.api_versions]
-        found += [await self._deployment(each) for each in self._checks.deployments]
+        found += [await self._deployment(deployment) for deployment in self._checks.deployments]
         for plugin in self._checks.plugins:
             found += await self._plugin(version, plugin)
         for webhook in self._checks.webhooks:

@@ -71,8 +71,11 @@ def queries(placement: Placement) -> list[dict[str, str]]:
     found = []
     for term in placement.terms:
         expressions, fields = term.get("matchExpressions") or (), term.get("matchFields") or ()
-        labels = [_SIGNS[each["operator"]].format(**_words(each)) for each in expressions]
-        names = [_NAMES[each["operator"]].format(**_words(each)) for each in fields]
+        labels = [
+            _SIGNS[expression["operator"]].format(**_words(expression))
+            for expression in expressions
+        ]
+        names = [_NAMES[field["operator"]].format(**_words(field)) for field in fields]
         if labels or names:  # a term without any selects no node
             selectors = {"labelSelector": [*own, *labels], "fieldSelector": names}
             found.append({key: ",".join(each) for key, each in selectors.items() if each})
@@ -96,9 +99,9 @@ def unreached(
     """
     by_taints: dict[str, Unreached] = {}
     for node in sorted(nodes, key=lambda each: each.name):
-        taints = [each for each in node.taints if _keeps_away(placement, each)]
+        taints = [taint for taint in node.taints if _keeps_away(placement, taint)]
         if taints and node.name not in occupied:
-            text = ", ".join(text_of(each) for each in taints)
+            text = ", ".join(text_of(taint) for taint in taints)
             by_taints.setdefault(text, Unreached(taints, [])).nodes.append(node.name)
     return list(by_taints.values())
 

@@ -98,7 +98,7 @@ class HealthService:
 
 
 def _response(devices: Sequence[DeviceHealth]) -> api_pb2.NodeWatchResourcesResponse:
-    return api_pb2.NodeWatchResourcesResponse(devices=[_message(each) for each in devices])
+    return api_pb2.NodeWatchResourcesResponse(devices=[_message(device) for device in devices])
 
 
 def _message(health: DeviceHealth) -> api_pb2.DeviceHealth:

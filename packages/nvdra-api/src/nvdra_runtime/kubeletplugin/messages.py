@@ -36,7 +36,7 @@ def prepare_response(
         if isinstance(result, str):
             entry.error = texts.encodable(result)
         else:
-            entry.devices.extend(_device(each, with_share_ids) for each in result.devices)
+            entry.devices.extend(_device(device, with_share_ids) for device in result.devices)
     return response
 
 

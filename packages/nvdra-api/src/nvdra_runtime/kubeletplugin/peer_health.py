@@ -65,7 +65,7 @@ class PeerHealth:
             )
             try:
                 async for response in call(api_pb2.NodeWatchResourcesRequest()):
-                    self._set([_device_health(each) for each in response.devices])
+                    self._set([_device_health(device) for device in response.devices])
             except grpc.aio.AioRpcError as error:  # it has ended, or is of an earlier release
                 LOG.v(4, "The active instance does not say the health of devices", error=str(error))
             finally:

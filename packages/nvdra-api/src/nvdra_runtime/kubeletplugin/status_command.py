@@ -180,13 +180,13 @@ def _claims(claims: Sequence[Mapping[str, Any]], now: datetime) -> Iterator[str]
         return
     rows = [
         (
-            _name(each),
-            each["uid"],
-            f"{each['since']} ({_age(now, each['since'])})",
-            ", ".join(each["devices"]) or each["state"],
-            ", ".join(each["pods"]),
+            _name(claim),
+            claim["uid"],
+            f"{claim['since']} ({_age(now, claim['since'])})",
+            ", ".join(claim["devices"]) or claim["state"],
+            ", ".join(claim["pods"]),
         )
-        for each in claims
+        for claim in claims
     ]
     yield from _aligned(("CLAIM", "UID", "SINCE", "DEVICES", "PODS"), rows)
 

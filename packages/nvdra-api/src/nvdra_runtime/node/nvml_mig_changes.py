@@ -117,9 +117,9 @@ def find_gpu_instance(
     Raises:
         NvmlError: The GPU does not answer.
     """
-    for each in gpu_instances(nvml, gpu, profile_index):
-        if (each.start, each.size) == (start, size):
-            return each
+    for instance in gpu_instances(nvml, gpu, profile_index):
+        if (instance.start, instance.size) == (start, size):
+            return instance
     return None
 
 
@@ -274,7 +274,9 @@ def processes_in(nvml: Nvml, gpu: DeviceHandle, instance: GpuInstance) -> Sequen
     for function in _PROCESS_LISTS:
         with contextlib.suppress(NvmlError):
             processes = nvml.call(function, gpu.uuid, gpu.pointer)
-            found.update(int(each.pid) for each in processes if each.gpuInstanceId == instance.id)
+            found.update(
+                int(process.pid) for process in processes if process.gpuInstanceId == instance.id
+            )
     return sorted(found)
 
 

@@ -29,6 +29,6 @@ class Pool:
     def content(self) -> Slice:
         """The devices and counter sets of all slices."""
         return Slice(
-            tuple(each for part in self.slices for each in part.devices),
-            tuple(each for part in self.slices for each in part.shared_counters),
+            tuple(device for part in self.slices for device in part.devices),
+            tuple(counter for part in self.slices for counter in part.shared_counters),
         )

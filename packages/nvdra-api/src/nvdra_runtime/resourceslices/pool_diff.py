@@ -59,7 +59,7 @@ def problems(pool: Pool) -> tuple[str, ...]:
     """
     found = []
     counters: dict[str, Mapping[str, Counter]] = {}
-    for counter_set in (each for part in pool.slices for each in part.shared_counters):
+    for counter_set in (counter for part in pool.slices for counter in part.shared_counters):
         if counter_set.name in counters:
             found.append(f"counter set {counter_set.name} occurs twice")
         counters[counter_set.name] = counter_set.counters

@@ -248,16 +248,16 @@ class Publisher:
         await timeouts.wait_for_event(self._pool_changed, delay)
 
     async def _write(self, writes: pool_diff.Writes) -> None:
-        for each in writes.deletes:
-            await self._delete(each)
+        for delete in writes.deletes:
+            await self._delete(delete)
         for each in writes.replaces:
             path = apiversions.slices_path(self._version, each["metadata"]["name"])
             await self._store("replace", each, functools.partial(self._api.replace, path))
         if writes.creates:
             self._owner = await self._node_uid()
             collection = apiversions.slices_path(self._version)
-            for each in writes.creates:
-                made = pool_diff.with_node_owner(each, self._node, self._owner)
+            for create in writes.creates:
+                made = pool_diff.with_node_owner(create, self._node, self._owner)
                 await self._store("create", made, functools.partial(self._api.create, collection))
 
     async def _delete(self, obj: JsonObject) -> None:

@@ -43,7 +43,7 @@ def of(part: Slice) -> JsonObject:
     if part.devices:
         content["devices"] = [_to_json(device) for device in part.devices]
     if part.shared_counters:
-        content["sharedCounters"] = [_to_json(each) for each in part.shared_counters]
+        content["sharedCounters"] = [_to_json(counter) for counter in part.shared_counters]
     return content
 
 

@@ -203,8 +203,8 @@ class Preparer:
 
     def _joined_at(self, daemon: DomainClaimRecord) -> datetime | None:
         """When this node became a member of the daemon's domain; None without a channel of it."""
-        channels = (each for each in self._prepared_claims.values() if each.is_channel)
-        first = next((each for each in channels if each.domain == daemon.domain), None)
+        channels = (record for record in self._prepared_claims.values() if record.is_channel)
+        first = next((channel for channel in channels if channel.domain == daemon.domain), None)
         return None if first is None else self._prepared_claims.prepared_at(first.uid)
 
     @contextmanager

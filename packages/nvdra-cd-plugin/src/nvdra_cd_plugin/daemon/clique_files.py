@@ -59,7 +59,7 @@ class CliqueFiles:
 
     def _domains(self) -> set[DomainUID]:
         records = self._prepared.values()
-        return {each.domain for each in records if each.domain and not each.is_channel}
+        return {record.domain for record in records if record.domain and not record.is_channel}
 
     async def _write(self, uid: DomainUID, clique: CliqueID) -> None:
         deadline = asyncio.get_running_loop().time() + _TIMEOUT_S

@@ -211,21 +211,21 @@ def clique_entries(clique: ComputeDomainClique) -> tuple[DaemonEntry, ...]:
     """The entries of a clique."""
     return tuple(
         DaemonEntry(
-            each.node_name,
-            _is_ready(each.status),
-            each.pod_uid,
-            each.message or "",
-            each.ip_address,
+            daemon.node_name,
+            _is_ready(daemon.status),
+            daemon.pod_uid,
+            daemon.message or "",
+            daemon.ip_address,
         )
-        for each in clique.daemons
+        for daemon in clique.daemons
     )
 
 
 def status_entries(domain: ComputeDomain) -> tuple[DaemonEntry, ...]:
     """The entries of a domain's status, for domains whose daemons do not use cliques."""
     return tuple(
-        DaemonEntry(each.name, _is_ready(each.status), ip=each.ip_address)
-        for each in domain.status.nodes
+        DaemonEntry(node.name, _is_ready(node.status), ip=node.ip_address)
+        for node in domain.status.nodes
     )
 
 

@@ -327,8 +327,8 @@ class ReadinessWatch:
 
     def _daemon_claim(self, domain: Domain) -> DomainClaimRecord | None:
         """The claim of the domain's daemon on this node; None until it is prepared."""
-        claims = (each for each in self._prepared_claims.values() if not each.is_channel)
-        return next((each for each in claims if each.domain == domain.uid), None)
+        claims = (record for record in self._prepared_claims.values() if not record.is_channel)
+        return next((claim for claim in claims if claim.domain == domain.uid), None)
 
     def _error(self, watched: WatchedEntries, state: DaemonReadiness) -> RetryableError:
         domain, problem = watched.domain, watched.problem

@@ -122,7 +122,7 @@ class FabricQuery:
                 failures.append(error)
         if failures and len(failures) == count:
             raise _unhealthy_error("no GPU of this node answers", failures)
-        is_attached = any(each.is_attached for each in infos)
+        is_attached = any(info.is_attached for info in infos)
         try:
             found = clique.clique_of(
                 infos,

@@ -118,5 +118,5 @@ class NodeMembership:
     @property
     def _has_no_channel_given(self) -> bool:
         """Whether every claim still waits, so that another domain's label costs only time."""
-        channels = (each for each in self._prepared_claims.values() if each.is_channel)
-        return all(each.is_joining for each in channels if each.uid not in self._leaving)
+        channels = (record for record in self._prepared_claims.values() if record.is_channel)
+        return all(channel.is_joining for channel in channels if channel.uid not in self._leaving)

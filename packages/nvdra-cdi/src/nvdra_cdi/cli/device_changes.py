@@ -37,7 +37,7 @@ class Change:
 def look(cache: Cache) -> Seen:
     """What the directories contain now."""
     errors = {
-        path: "; ".join(str(each).removeprefix(f"{path}: ") for each in errors)
+        path: "; ".join(str(error).removeprefix(f"{path}: ") for error in errors)
         for path, errors in cache.get_errors().items()
     }
     return Seen(cache.get_devices(), errors)

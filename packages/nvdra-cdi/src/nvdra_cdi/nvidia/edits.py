@@ -88,7 +88,7 @@ def mig(
     """The edits for a MIG device: the nodes of its GPU and of its capabilities."""
     return (
         _nodes(options, found.nodes)
-        + ContainerEdits(device_nodes=tuple(_capability(one) for one in capabilities))
+        + ContainerEdits(device_nodes=tuple(_capability(capability) for capability in capabilities))
         + ContainerEdits(hooks=_links(options, found))
     )
 

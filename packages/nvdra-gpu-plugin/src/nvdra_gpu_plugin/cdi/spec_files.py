@@ -162,7 +162,7 @@ class SpecFiles:
             document = self._specs.get(other)
             if document is None:
                 continue
-            devices = tuple(each for each in document.devices if each.name not in cdi_names)
+            devices = tuple(device for device in document.devices if device.name not in cdi_names)
             if devices and len(devices) < len(document.devices):
                 self._remember(other, replace(document, devices=devices))
                 self._write_if_changed(other)

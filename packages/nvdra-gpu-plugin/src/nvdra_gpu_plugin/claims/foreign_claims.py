@@ -92,7 +92,7 @@ class ForeignClaims:
 
     async def _remove_others(self, records: list[GpuClaimRecord]) -> bool:
         try:
-            await self._files.run(self._specs.remove_others, {each.uid for each in records})
+            await self._files.run(self._specs.remove_others, {record.uid for record in records})
         except (CDIError, OSError) as error:
             LOG.warning("A file of another driver cannot be removed", error=str(error))
             return False

@@ -150,7 +150,7 @@ class NodeSpecs:
             is_unused = _has_own_names(record, snapshot)
         else:
             others = self._prepared_claims.values()
-            is_unused = all(each.generation != record.generation for each in others)
+            is_unused = all(other.generation != record.generation for other in others)
         if is_unused:
             await self.remove_unused()
 
@@ -184,5 +184,5 @@ def is_planned(record: GpuClaimRecord, prepared_claims: PreparedClaims[GpuClaimR
 def claims_names(prepared_claims: PreparedClaims[GpuClaimRecord]) -> ClaimedNames:
     """The CDI names of all prepared claims."""
     records = prepared_claims.values()
-    earlier = {each.uid for each in records if not is_planned(each, prepared_claims)}
+    earlier = {record.uid for record in records if not is_planned(record, prepared_claims)}
     return claimed_names(records, earlier)

@@ -76,7 +76,7 @@ class AllocationFile:
                 },
                 pods=Counter(
                     resource
-                    for pod, resource in {(each.pod, each.resource) for each in data.entries}
+                    for pod, resource in {(entry.pod, entry.resource) for entry in data.entries}
                     if gpu_resources.is_of_gpus(resource) and (self._pods / pod).is_dir()
                 ),
             )

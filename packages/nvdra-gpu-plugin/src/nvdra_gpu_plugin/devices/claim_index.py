@@ -87,11 +87,11 @@ class GpuClaimIndex(Mapping[ClaimUID, GpuClaimRecord]):
     def _entries(self, record: GpuClaimRecord) -> Iterator[tuple[_Index[str], str]]:
         """Where the record is found by what its devices take, each place once."""
         uses = [device_use.use(device) for device in record.devices]
-        for name in {name for each in uses for name in each.whole}:
+        for name in {name for use in uses for name in use.whole}:
             yield self._whole, name
-        for name in {name for each in uses for name in each.parts}:
+        for name in {name for use in uses for name in use.parts}:
             yield self._parts, name
-        for name in {name for each in uses for name in each.shares}:
+        for name in {name for use in uses for name in use.shares}:
             yield self._shares, name
 
     def conflicting_claim(self, device: GpuDeviceRecord, uid: ClaimUID) -> GpuClaimRecord | None:
@@ -135,7 +135,7 @@ class GpuClaimIndex(Mapping[ClaimUID, GpuClaimRecord]):
         Not those that only monitor them.
         """
         for record in self._records.values():
-            had = [each.gpu_uuid for each in record.devices if not each.is_admin]
+            had = [device.gpu_uuid for device in record.devices if not device.is_admin]
             if found := [uuid for uuid in dict.fromkeys(had) if uuid in gpus]:
                 yield record, found
 

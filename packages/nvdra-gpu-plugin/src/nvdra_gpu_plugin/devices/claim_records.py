@@ -161,7 +161,7 @@ class GpuClaimRecord(ChangingRecord):
 
     def time_sharing(self, gpu: GpuUUID) -> ShareByTime | None:
         """The step that lets processes take turns on a GPU; None if it has none."""
-        found = (each for each in self.steps if isinstance(each, ShareByTime))
+        found = (step for step in self.steps if isinstance(step, ShareByTime))
         return next((each for each in found if each.gpu == gpu), None)
 
     @property

@@ -287,7 +287,9 @@ class Inventory:
         object.__setattr__(self, "devices", offered)
         object.__setattr__(self, "by_name", {device.name: device for device in known})
         object.__setattr__(self, "by_uuid", {device.uuid: device for device in known})
-        partitions = {each.name: each for gpu in self.gpus for each in gpu.partitions}
+        partitions = {
+            partition.name: partition for gpu in self.gpus for partition in gpu.partitions
+        }
         object.__setattr__(self, "partitions", partitions)
 
     def without(self, faults: Iterable[Fault]) -> "Inventory":

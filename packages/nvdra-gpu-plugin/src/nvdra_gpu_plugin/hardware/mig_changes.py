@@ -129,9 +129,9 @@ def check_place(nvml: Nvml, gpu: DeviceHandle, step: MakeMigDevice) -> None:
     if step.made is None or not nvml.is_mig_enabled(gpu):
         return
     rest = _made_instance(nvml, gpu, step, step.made)
-    for each in _instances(nvml, gpu):
-        if _overlaps(each, step) and (rest is None or each.id != rest.id):
-            raise _taken(step, each)
+    for instance in _instances(nvml, gpu):
+        if _overlaps(instance, step) and (rest is None or instance.id != rest.id):
+            raise _taken(step, instance)
 
 
 def destroy(nvml: Nvml, gpu: DeviceHandle, step: MakeMigDevice) -> None:
@@ -232,7 +232,7 @@ def _create(nvml: Nvml, gpu: DeviceHandle, step: MakeMigDevice) -> GpuInstance:
             raise _in_use(step.device, error) from error
         if error.code != ReturnCode.INSUFFICIENT_RESOURCES:
             raise
-        overlapping = [each for each in _instances(nvml, gpu) if _overlaps(each, step)]
+        overlapping = [instance for instance in _instances(nvml, gpu) if _overlaps(instance, step)]
         if overlapping:
             raise _taken(step, overlapping[0]) from error
         raise RetryableError(
@@ -281,7 +281,7 @@ def _made_instance(
         return None
     computes = nvml_mig_changes.compute_instances(nvml, gpu, found)
     # Without any, the compute instance was destroyed before, and the GPU instance was in use.
-    is_ours = not computes or any(each.uuid == made.uuid for each in computes)
+    is_ours = not computes or any(compute.uuid == made.uuid for compute in computes)
     return found if is_ours else None
 
 

@@ -67,7 +67,7 @@ def without_made(gpu: Gpu, made: MadePlaces) -> Gpu:
     during and after such a claim.
     """
     left = tuple(mig for mig in gpu.mig_devices if place(mig) not in made)
-    bare = tuple(each for each in gpu.bare_instances if place(each) not in made)
+    bare = tuple(instance for instance in gpu.bare_instances if place(instance) not in made)
     is_divided = gpu.is_mig_enabled and not (gpu.can_switch_mode and not (left or bare))
     return replace(gpu, mig_devices=left, bare_instances=bare, is_mig_enabled=is_divided)
 
@@ -81,7 +81,7 @@ def list_instances(nvml: Nvml, gpu: Gpu, handle: DeviceHandle) -> Instances:
     Raises:
         NvmlError: The GPU does not answer.
     """
-    profiles = {each.profile.id: each.profile for each in gpu.partitions}
+    profiles = {partition.profile.id: partition.profile for partition in gpu.partitions}
     return frozenset(
         GpuInstance(each.id, profile, Placement(each.start, each.size))
         for profile in profiles.values()
@@ -92,7 +92,9 @@ def list_instances(nvml: Nvml, gpu: Gpu, handle: DeviceHandle) -> Instances:
 def with_instances(gpu: Gpu, devices: tuple[MigDevice, ...], instances: Instances) -> Gpu:
     """The GPU with what exists on it: its MIG devices, and GPU instances that have none."""
     divided = {mig.gpu_instance for mig in devices}
-    bare = sorted((each for each in instances if each.id not in divided), key=lambda each: each.id)
+    bare = sorted(
+        (instance for instance in instances if instance.id not in divided), key=lambda each: each.id
+    )
     return replace(gpu, mig_devices=devices, bare_instances=tuple(bare))
 
 
@@ -140,7 +142,10 @@ def describe_partitions(
         return Partitions()  # it needs a reset for that
     if known is not None and known.uuid == gpu.uuid and known.partitions:
         return Partitions(
-            tuple(replace(each, parent_number=gpu.number, pci=gpu.pci) for each in known.partitions)
+            tuple(
+                replace(partition, parent_number=gpu.number, pci=gpu.pci)
+                for partition in known.partitions
+            )
         )
     try:
         if not nvml_mig.has_mig(nvml, handle):

@@ -157,7 +157,7 @@ class GpuHealth(BaseModel):
     def is_healing(self) -> bool:
         """Whether something is over and still has a taint."""
         troubles = (self.recovery, self.loss, self.ecc, self.remapping, self.fabric)
-        return any(each is not None and each.well_since is not None for each in troubles)
+        return any(trouble is not None and trouble.well_since is not None for trouble in troubles)
 
 
 WELL: Final = GpuHealth()

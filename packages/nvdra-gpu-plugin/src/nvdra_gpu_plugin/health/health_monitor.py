@@ -180,7 +180,7 @@ class HealthMonitor:
             self._woken.set()
 
     def _interval(self) -> float:
-        is_healing = any(each.is_healing for each in self.gpus.values())
+        is_healing = any(gpu.is_healing for gpu in self.gpus.values())
         if not is_healing and not self._attentive_looks:
             return _INTERVAL_S
         self._attentive_looks = max(0, self._attentive_looks - 1)

@@ -83,7 +83,7 @@ class HealthReport:
             return
         taints, unmonitored = self._health.taints(knows_none=False), self._health.unmonitored
         actions = self._health.actions
-        known = {each.device: each for each in self.devices or ()}
+        known = {device.device: device for device in self.devices or ()}
         found = tuple(
             self._dated(
                 name,
@@ -118,7 +118,7 @@ def device_names(gpu: Gpu) -> Sequence[DeviceName]:
 
     An administrator's MIG device has the name of the partition in whose place it is.
     """
-    return tuple(dict.fromkeys(each.name for each in (*gpu.devices, *gpu.partitions)))
+    return tuple(dict.fromkeys(device.name for device in (*gpu.devices, *gpu.partitions)))
 
 
 def finding(

@@ -132,10 +132,10 @@ class Supervisor:
             if self._wait_answering(process):
                 self._configure()
                 self._end_early_servers()
-                for each in self._ready_files:
-                    temporary = each.with_name(f".{each.name}")
+                for file in self._ready_files:
+                    temporary = file.with_name(f".{file.name}")
                     temporary.write_text(json.dumps({"run": self._daemon.run}))
-                    temporary.replace(each)
+                    temporary.replace(file)
                 _say("The MPS control daemon is ready")
             while self._is_wanted:
                 if (code := process.poll()) is not None:
@@ -184,8 +184,8 @@ class Supervisor:
     def _unready(self) -> None:
         self._reported = None
         (self._daemon.directory / mps_layout.WAITING).unlink(missing_ok=True)
-        for each in self._ready_files:
-            each.unlink(missing_ok=True)
+        for file in self._ready_files:
+            file.unlink(missing_ok=True)
 
     @property
     def _is_wanted(self) -> bool:

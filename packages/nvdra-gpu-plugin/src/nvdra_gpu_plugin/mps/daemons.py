@@ -189,13 +189,13 @@ class MpsDaemons:
         directories = await self._run(
             record.ref, daemon_files.of_claim, self._plugin_dir, record.uid
         )
-        for each in directories:
-            await self._run(record.ref, each.forbid)
+        for directory in directories:
+            await self._run(record.ref, directory.forbid)
         with self._telemetry.step("stop mps"):
-            for each in directories:
-                await self._wait_ended(record, each)
-                await self._run_on(self._unmounts, record.ref, each.unmount)
-                self._ends_by.pop(each.path, None)
+            for directory in directories:
+                await self._wait_ended(record, directory)
+                await self._run_on(self._unmounts, record.ref, directory.unmount)
+                self._ends_by.pop(directory.path, None)
         self.stopped.set()
 
     async def _wait_ended(self, record: GpuClaimRecord, directory: DaemonDirectory) -> None:
@@ -239,7 +239,9 @@ class MpsDaemons:
             await self._create(record, deployment.manifest(step, uuids, limits, self._settings))
 
     def _shm_kib(self, record: GpuClaimRecord, step: ShareByMps) -> int:
-        is_mig = any(each.kind == "mig" for each in record.devices if each.device in step.devices)
+        is_mig = any(
+            device.kind == "mig" for device in record.devices if device.device in step.devices
+        )
         memory_kib = daemon_files.memory_kib(self._host.proc)
         return daemon_plan.shm_kib(memory_kib, self._gpus.count, len(step.devices), is_mig=is_mig)
 

@@ -98,7 +98,9 @@ class DeploymentCollector:
         try:
             directories = await self._directories()
             self._forget(directories)
-            pauses_s += [await self._try_collect_one(each, daemons) for each in directories]
+            pauses_s += [
+                await self._try_collect_one(directory, daemons) for directory in directories
+            ]
             if not self._is_listed:
                 await self._delete_others()
                 self._is_listed = True
@@ -135,7 +137,7 @@ class DeploymentCollector:
 
     def _forget(self, directories: list[DaemonDirectory]) -> None:
         """Forget what was reported of directories that are gone."""
-        names = {each.path.name for each in directories}
+        names = {directory.path.name for directory in directories}
         self._large &= names
         for name in self._reported.keys() - names - {""}:
             del self._reported[name]

@@ -76,7 +76,7 @@ def partitions(
         numa_as_list: As for `whole_gpu`.
     """
     common = _known({**_of_parent(parent), **_of_gpu(parent, numa_as_list=numa_as_list)})
-    return {each: {**common, **_known(_of_profile(each))} for each in profiles}
+    return {profile: {**common, **_known(_of_profile(profile))} for profile in profiles}
 
 
 def whole_gpu_capacity(gpu: Gpu) -> dict[str, DeviceCapacity]:

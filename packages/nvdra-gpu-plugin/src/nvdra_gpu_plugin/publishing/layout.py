@@ -58,7 +58,7 @@ def pool(
     as_list = gates.is_enabled(Feature.LIST_ATTRIBUTES)
     made = chain.from_iterable(_devices(gpu, numa_as_list=as_list) for gpu in inventory.gpus)
     sets = [partitions.counter_set(gpu) for gpu in inventory.gpus if gpu.partitions]
-    by_name = {each.name: each for each in (*awaited.shared_counters, *sets)}
+    by_name = {counter.name: counter for counter in (*awaited.shared_counters, *sets)}
     found = sorted([*made, *_consistent(awaited.devices, by_name)], key=_pci)
     groups = []
     for _, of_gpu in groupby(found, key=_pci):
@@ -95,7 +95,7 @@ def still_awaited(
 
 def gpus_among(published: Slice, uuids: Container[GpuUUID]) -> frozenset[DeviceName]:
     """The names of the published GPUs that are among these, by themselves or by their parts."""
-    found = (each for each in published.devices if _gpu_uuid(each) in uuids)
+    found = (device for device in published.devices if _gpu_uuid(device) in uuids)
     return frozenset(device_names.parent_name(each.name) for each in found)
 
 
@@ -137,7 +137,7 @@ def _devices(gpu: Gpu, *, numa_as_list: bool) -> Iterable[Device]:
 def _group(devices: Sequence[Device], sets: Mapping[str, CounterSet]) -> DeviceGroup:
     """The devices of a GPU with the counter sets that they consume from."""
     consumed = dict.fromkeys(
-        each.counter_set for device in devices for each in device.consumes_counters
+        counter.counter_set for device in devices for counter in device.consumes_counters
     )
     return DeviceGroup(tuple(devices), tuple(sets[name] for name in consumed if name in sets))
 
@@ -145,7 +145,7 @@ def _group(devices: Sequence[Device], sets: Mapping[str, CounterSet]) -> DeviceG
 def _consistent(awaited: Iterable[Device], sets: Container[str]) -> Iterator[Device]:
     """The devices that can stay, whole GPUs without counters if need be."""
     for device in awaited:
-        if all(each.counter_set in sets for each in device.consumes_counters):
+        if all(counter.counter_set in sets for counter in device.consumes_counters):
             yield device
         elif device_names.parent_name(device.name) == device.name:
             yield device.model_copy(update={"consumes_counters": ()})

@@ -63,12 +63,12 @@ def devices(gpu: Gpu, *, numa_as_list: bool = False) -> list[Device]:
         numa_as_list: As for `attributes.whole_gpu`.
     """
     left = _left(gpu)
-    profiles = {each.profile.id: each.profile for each in gpu.partitions}
+    profiles = {partition.profile.id: partition.profile for partition in gpu.partitions}
     common = _common(gpu, profiles.values(), numa_as_list=numa_as_list)
     parts = [
-        _part(gpu, each, common[each.profile.id])
-        for each in gpu.offered_partitions
-        if _fits(_consumed(each.profile, each.placement), left)
+        _part(gpu, partition, common[partition.profile.id])
+        for partition in gpu.offered_partitions
+        if _fits(_consumed(partition.profile, partition.placement), left)
     ]
     return [_whole(gpu, numa_as_list=numa_as_list), *parts] if gpu.offers_whole else parts
 
@@ -85,15 +85,15 @@ def _common(
     gpu: Gpu, profiles: Collection[MigProfile], *, numa_as_list: bool
 ) -> Mapping[int, _Common]:
     """The same by the profile's id."""
-    names = {each.name for each in profiles}
+    names = {profile.name for profile in profiles}
     of_profiles = attributes.partitions(gpu, names, numa_as_list=numa_as_list)
     return {
-        each.id: _Common(
-            of_profiles[each.name],
-            attributes.capacity(attributes.profile_amounts(each)),
-            _counters(_engines(each)),
+        profile.id: _Common(
+            of_profiles[profile.name],
+            attributes.capacity(attributes.profile_amounts(profile)),
+            _counters(_engines(profile)),
         )
-        for each in profiles
+        for profile in profiles
     }
 
 
@@ -111,7 +111,7 @@ def _part(gpu: Gpu, partition: MigPartition, common: _Common) -> Device:
 
 def _whole(gpu: Gpu, *, numa_as_list: bool) -> Device:
     """The whole GPU. It has the most that any partition has, so that requests can compare them."""
-    most = _maxima(attributes.profile_amounts(each.profile) for each in gpu.partitions)
+    most = _maxima(attributes.profile_amounts(partition.profile) for partition in gpu.partitions)
     return Device(
         name=gpu.name,
         attributes=attributes.whole_gpu(gpu, numa_as_list=numa_as_list),
@@ -124,7 +124,9 @@ def _whole(gpu: Gpu, *, numa_as_list: bool) -> Device:
 
 def _all(gpu: Gpu) -> Amounts:
     """Everything that the GPU has to share."""
-    return _maxima(_consumed(each.profile, each.placement) for each in gpu.partitions)
+    return _maxima(
+        _consumed(partition.profile, partition.placement) for partition in gpu.partitions
+    )
 
 
 def _left(gpu: Gpu) -> Amounts:
@@ -134,8 +136,10 @@ def _left(gpu: Gpu) -> Amounts:
     """
     used: Tally[str] = Tally()
     devices = (*gpu.mig_devices, *gpu.withheld)
-    taken = {each.gpu_instance: (each.profile, each.placement) for each in devices}
-    taken |= {each.id: (each.profile, each.placement) for each in gpu.bare_instances}
+    taken = {device.gpu_instance: (device.profile, device.placement) for device in devices}
+    taken |= {
+        instance.id: (instance.profile, instance.placement) for instance in gpu.bare_instances
+    }
     for profile, placement in taken.values():
         used.update(_consumed(profile, placement))
     return {name: max(0, amount - used[name]) for name, amount in _all(gpu).items()}

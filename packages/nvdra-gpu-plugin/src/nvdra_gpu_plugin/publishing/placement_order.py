@@ -29,7 +29,9 @@ def ordered(devices: Sequence[Device], sets: Mapping[str, CounterSet]) -> list[D
         devices: The devices.
         sets: The counter sets by name.
     """
-    names = sorted({each.counter_set for device in devices for each in device.consumes_counters})
+    names = sorted(
+        {counter.counter_set for device in devices for counter in device.consumes_counters}
+    )
     counters = [(name, key) for name in names for key in sorted(sets[name].counters)]
     has = tuple(_amount(sets[name], key) for name, key in counters)
     takes = [_consumed(device, counters) for device in devices]
@@ -58,8 +60,8 @@ def _amount(found: CounterSet, key: str) -> int:
 def _blocked(takes: tuple[_Amounts, ...], has: _Amounts) -> tuple[int, ...]:
     """For each device, how many others there is no room for beside it."""
     return tuple(
-        sum(any(map(_exceeds, one, other, has)) for other in takes if other is not one)
-        for one in takes
+        sum(any(map(_exceeds, take, other, has)) for other in takes if other is not take)
+        for take in takes
     )
 
 

@@ -141,16 +141,18 @@ class PoolUpdater:
         if self._taints is None or not self._taints.is_served:
             return state.faults
         if self._published is None:
-            return [each for each in state.faults if not each.is_lost]
+            return [fault for fault in state.faults if not fault.is_lost]
         inventory = Inventory() if state.snapshot is None else state.snapshot.inventory
         avoided = self._taints.avoided
         tainted = {gpu.name for gpu in inventory.gpus if gpu.uuid in avoided}
         tainted |= layout.gpus_among(self._published, avoided)
         return [
-            each
-            for each in state.faults
-            if each.reason is not Reason.DEVICE_UNHEALTHY
-            or not (each.device in tainted or (each.is_lost and each.device in inventory.by_name))
+            fault
+            for fault in state.faults
+            if fault.reason is not Reason.DEVICE_UNHEALTHY
+            or not (
+                fault.device in tainted or (fault.is_lost and fault.device in inventory.by_name)
+            )
         ]
 
     async def _report_changes(self) -> None:

@@ -133,4 +133,4 @@ def addresses(
 ) -> list[str]:
     """The addresses of the peers, in the order of the entries."""
     by_node = {peer.node: peer.ip for peer in peer_list.peers}
-    return [by_node[node] for each in member_entries if (node := each.get(node_field)) in by_node]
+    return [by_node[node] for entry in member_entries if (node := entry.get(node_field)) in by_node]

@@ -74,7 +74,7 @@ def find_own(
     entries: Entries, member: MemberIdentity, node_field: NodeField = NodeField.CLIQUE
 ) -> Entry | None:
     """Our node's entry, whichever of its pods wrote it."""
-    return next((each for each in entries if each.get(node_field) == member.node), None)
+    return next((entry for entry in entries if entry.get(node_field) == member.node), None)
 
 
 def is_written_by(entry: Entry, member: MemberIdentity) -> bool:
@@ -127,9 +127,9 @@ def without_own_entry(
 ) -> list[Entry]:
     """The list without the entry that our pod wrote. A successor's entry stays."""
     return [
-        each
-        for each in entries
-        if not (each.get(node_field) == member.node and is_written_by(each, member))
+        entry
+        for entry in entries
+        if not (entry.get(node_field) == member.node and is_written_by(entry, member))
     ]
 
 
@@ -151,9 +151,9 @@ def _used_indexes(
 ) -> frozenset[int]:
     """Indexes of the other daemons in our clique."""
     indexes = (
-        index_of(each)
-        for each in entries
-        if each.get(node_field) != member.node and each.get("cliqueID") == member.clique
+        index_of(entry)
+        for entry in entries
+        if entry.get(node_field) != member.node and entry.get("cliqueID") == member.clique
     )
     return frozenset(index for index in indexes if index is not None)
 

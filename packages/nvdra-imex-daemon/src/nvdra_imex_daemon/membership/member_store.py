@@ -108,7 +108,7 @@ class CliqueMemberStore:
         }
         metadata = base["metadata"]
         owners = metadata.get("ownerReferences") or []
-        is_owner = any(each.get("uid") == self._pod.uid for each in owners)
+        is_owner = any(owner.get("uid") == self._pod.uid for owner in owners)
         labels: Mapping[str, str] = metadata.get("labels") or {}
         completed = {
             **metadata,

@@ -38,7 +38,7 @@ def render_section(section: Section) -> str:
 def render_index(traces: Sequence[Trace], now: datetime) -> str:
     """Render one line for each trace, in the order given."""
     lines = [_index_line(trace_view.summarize(trace), now) for trace in traces]
-    return "".join(f"{terminal_text.line(each)}\n" for each in lines) or "no trace yet\n"
+    return "".join(f"{terminal_text.line(line)}\n" for line in lines) or "no trace yet\n"
 
 
 def _index_line(line: TraceSummary, now: datetime) -> str:
