@@ -626,8 +626,8 @@ _CLAIMS: Final = (
     Mutant(
         "claims: those of other drivers are adopted",
         f"{_RUNTIME}/claims/record_recovery.py",
-        "            if uid not in self._prepared_claims and claim.devices(self._driver)",
-        "            if uid not in self._prepared_claims and claim.drivers",
+        "            if uid not in self.prepared_claims and claim.devices(self._driver)",
+        "            if uid not in self.prepared_claims and claim.drivers",
         "After damage of the state file, claims of other drivers are recorded for ever.",
         (f"{_UNIT}/claims/test_record_recovery.py",),
     ),

@@ -22,7 +22,6 @@ many fields as what they describe."""
 
 EXCEPTIONS: Final = frozenset(
     {
-        "nvdra_runtime/claims/service.py::ClaimService",
         "nvdra_runtime/kubeletplugin/plugin_context.py::PluginContext",
         "nvdra_runtime/kubeletplugin/wiring.py::Driver",
         "nvdra_runtime/telemetry/reason_explanations.py",

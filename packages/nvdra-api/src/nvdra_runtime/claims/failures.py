@@ -148,11 +148,12 @@ class FailureRecorder:
         return failure.kubelet_text(call.trace)
 
     def record_success(
-        self, ref: ClaimRef, operation: str, claim: ResourceClaim | None, text: str
+        self, ref: ClaimRef, operation: str, claim: ResourceClaim | None, devices: Sequence[str]
     ) -> None:
         """Mark an earlier failure of the operation as ended, and report the success."""
         self._end(ref.uid, operation)
         if LOG.is_enabled(_SUCCESS_EVENT_VERBOSITY):
+            text = f"{', '.join(devices)} on node {self._node}"
             self._emit_event(ref, claim, "Normal", _SUCCESS_EVENT_REASONS[operation], text)
 
     def end(self, uid: ClaimUID) -> None:

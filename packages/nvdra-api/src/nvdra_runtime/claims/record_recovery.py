@@ -60,6 +60,7 @@ class RecordRecovery(Generic[RecordT]):
 
     Attributes:
         done: Set once the records are as complete as they can be.
+        prepared_claims: The records.
     """
 
     def __init__(
@@ -76,7 +77,7 @@ class RecordRecovery(Generic[RecordT]):
         self._driver = driver
         self._node = node
         self._store = store
-        self._prepared_claims = prepared_claims
+        self.prepared_claims = prepared_claims
         self._checkpoint = checkpoint
         self._build_records = build_records
         self._events = events
@@ -142,16 +143,16 @@ class RecordRecovery(Generic[RecordT]):
             # An administrator has removed the file: no claim is prepared without a record.
             marker = self._store.recovery_marker = None
         if marker is None:
-            self._prepared_claims.incomplete_reason = ""
-            if not self._prepared_claims.unreadable:
+            self.prepared_claims.incomplete_reason = ""
+            if not self.prepared_claims.unreadable:
                 self.done.set()
             return
-        self._prepared_claims.incomplete_reason = (
+        self.prepared_claims.incomplete_reason = (
             f"the state file was damaged and was moved to {marker.corrupt_file}, and its records "
             f"cannot be recovered from the kubelet either ({why})"
         )
         self._report_state_file(
-            f"no device is given to new claims: {self._prepared_claims.incomplete_reason}; make "
+            f"no device is given to new claims: {self.prepared_claims.incomplete_reason}; make "
             f"the kubelet's file readable, or drain the node and remove {marker.path}"
         )
 
@@ -162,13 +163,13 @@ class RecordRecovery(Generic[RecordT]):
         missing = [
             claim
             for uid, claim in known.items()
-            if uid not in self._prepared_claims and claim.devices(self._driver)
+            if uid not in self.prepared_claims and claim.devices(self._driver)
         ]
         if not missing:
             return
         async with aclosing(self._build_records(missing, deadline)) as records:
             async for record in records:
-                await self._prepared_claims.add(record.ref, record)
+                await self.prepared_claims.add(record.ref, record)
                 LOG.warning(
                     "Recovered the record of a prepared claim from the kubelet's checkpoint",
                     claim=str(record.ref),
@@ -180,8 +181,8 @@ class RecordRecovery(Generic[RecordT]):
 
         If the kubelet is still preparing such a claim, its next call prepares it again.
         """
-        for uid, ref in tuple(self._prepared_claims.unreadable.items()):
-            await self._prepared_claims.remove(uid)
+        for uid, ref in tuple(self.prepared_claims.unreadable.items()):
+            await self.prepared_claims.remove(uid)
             LOG.warning(
                 "Removed an unreadable record: the kubelet has no devices for its claim",
                 claim=str(ref),
@@ -194,10 +195,10 @@ class RecordRecovery(Generic[RecordT]):
             await self._store.finish_recovery()
             self._report_state_file(
                 f"the state file was damaged and was moved to {marker.corrupt_file}; the records "
-                f"of {len(self._prepared_claims)} claims were recovered from the kubelet's "
+                f"of {len(self.prepared_claims)} claims were recovered from the kubelet's "
                 "checkpoint"
             )
-        self._prepared_claims.incomplete_reason = ""
+        self.prepared_claims.incomplete_reason = ""
         self.done.set()
 
     def _report_state_file(self, text: str) -> None:

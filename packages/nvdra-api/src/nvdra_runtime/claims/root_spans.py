@@ -26,7 +26,12 @@ from nvdra_runtime.node.record_store import RecordStore
 from nvdra_runtime.process import background_tasks
 from nvdra_runtime.telemetry import logs, trace_ids
 from nvdra_runtime.telemetry.active_span import failure_of
-from nvdra_runtime.telemetry.instrumentation import Telemetry, claim_attributes
+from nvdra_runtime.telemetry.instrumentation import (
+    SpanScope,
+    Telemetry,
+    claim_attributes,
+    claim_trace_and_root,
+)
 from nvdra_runtime.telemetry.spans import Failure
 from nvdra_runtime.telemetry.trace_ids import Link
 
@@ -101,6 +106,13 @@ class RootSpanWriter:
             self._queue.put_nowait(attempt)
         except asyncio.QueueFull:
             self._telemetry.metrics.spans_dropped("queue_full")
+
+    def operation(self, name: str, ref: ClaimRef, links: tuple[Link, ...]) -> SpanScope:
+        """The span of an operation on a claim, below its root span."""
+        trace, parent = claim_trace_and_root(ref, self._node)
+        return self._telemetry.operation(
+            name, trace=trace, parent=parent, attributes=claim_attributes(ref), links=links
+        )
 
     async def run_writer(self) -> None:
         """Write the root spans of the attempts. Run until cancelled."""

@@ -11,7 +11,7 @@ from collections.abc import Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
-from nvdra_api.ids import ClaimUID, NodeName
+from nvdra_api.ids import ClaimUID
 from nvdra_api.resource.claims import ClaimRef, ResourceClaim
 
 from nvdra_runtime.claims import call_answers
@@ -19,19 +19,12 @@ from nvdra_runtime.claims.claim_reader import ClaimReader
 from nvdra_runtime.claims.device_wait_queue import DeviceWaitQueue, NotifyWaiting
 from nvdra_runtime.claims.failures import FailureRecorder
 from nvdra_runtime.claims.prepare_result import PrepareResult
-from nvdra_runtime.claims.prepared_claims import PreparedClaims
 from nvdra_runtime.claims.record_recovery import RecordRecovery
 from nvdra_runtime.claims.records import DeviceInUseError, PreparedClaimRecord, RecordT
 from nvdra_runtime.claims.root_spans import RootSpanWriter
-from nvdra_runtime.process.clock import Clock
 from nvdra_runtime.process.single_flight import Operation, SingleFlight
 from nvdra_runtime.telemetry import keys, logs, trace_ids
-from nvdra_runtime.telemetry.instrumentation import (
-    SpanScope,
-    Telemetry,
-    claim_attributes,
-    claim_trace_and_root,
-)
+from nvdra_runtime.telemetry.instrumentation import Telemetry
 from nvdra_runtime.telemetry.trace_ids import Link
 
 LOG = logs.logger(__name__)
@@ -77,29 +70,24 @@ class ClaimService(Generic[RecordT]):
 
     def __init__(
         self,
-        node: NodeName,
         claim_reader: ClaimReader,
         preparer: Preparer[RecordT],
-        prepared_claims: PreparedClaims[RecordT],
         recovery: RecordRecovery[RecordT],
         wait_queue: DeviceWaitQueue,
         operations: SingleFlight[ClaimUID],
         root_spans: RootSpanWriter,
         failures: FailureRecorder,
         telemetry: Telemetry,
-        clock: Clock,
     ) -> None:
-        self._node = node
         self._claim_reader = claim_reader
         self._preparer = preparer
-        self._prepared_claims = prepared_claims
+        self._prepared_claims = recovery.prepared_claims
         self._recovery = recovery
         self._wait_queue = wait_queue
         self._operations = operations
         self._root_spans = root_spans
         self._failures = failures
         self._telemetry = telemetry
-        self._clock = clock
         self._attempts: Counter[ClaimUID] = Counter()
 
     async def prepare(
@@ -171,10 +159,11 @@ class ClaimService(Generic[RecordT]):
         self._attempts[ref.uid] += 1
         # The kubelet may ask again before an unprepare has been answered.
         self._wait_queue.resume(ref.uid)
-        started = self._clock.now()
+        now = self._telemetry.clock.now
+        started = now()
         claim: ResourceClaim | None = None
         try:
-            with self._operation_span(keys.PREPARE, ref, links) as span:
+            with self._root_spans.operation(keys.PREPARE, ref, links) as span:
                 span.set_attribute(keys.ATTEMPT, self._attempts[ref.uid])
                 if not (ref.uid in self._prepared_claims or self._recovery.is_done):
                     await self._recovery.complete(deadline)
@@ -192,12 +181,12 @@ class ClaimService(Generic[RecordT]):
                         keys.DEVICES, tuple(device.device for device in result.devices)
                     )
         except Exception as error:  # noqa: BLE001 - bugs are recorded like any other failure
-            self._root_spans.add(ref, claim, started, self._clock.now(), error)
+            self._root_spans.add(ref, claim, started, now(), error)
             raise self._failures.record(ref, keys.PREPARE, error, claim) from error.__cause__
         # Not written if the process's end cancels the attempt: the next attempt writes it.
-        self._root_spans.add(ref, claim, started, self._clock.now(), None)
-        devices = ", ".join(device.device for device in result.devices)
-        self._failures.record_success(ref, keys.PREPARE, claim, f"{devices} on node {self._node}")
+        self._root_spans.add(ref, claim, started, now(), None)
+        devices = [device.device for device in result.devices]
+        self._failures.record_success(ref, keys.PREPARE, claim, devices)
         return result
 
     async def _prepare_new(self, claim: ResourceClaim, deadline: float) -> PrepareResult:
@@ -230,20 +219,14 @@ class ClaimService(Generic[RecordT]):
             self._failures.end(ref.uid)
             return
         try:
-            with self._operation_span(keys.UNPREPARE, ref, links) as span:
+            with self._root_spans.operation(keys.UNPREPARE, ref, links) as span:
                 span.set_attribute(keys.DEVICE_KIND, record.kind)
                 await self._preparer.unprepare(record, deadline)
         except Exception as error:  # noqa: BLE001 - bugs are recorded like any other failure
             raise self._failures.record(ref, keys.UNPREPARE, error) from error.__cause__
-        devices = ", ".join(device.device for device in record.devices)
-        self._failures.record_success(ref, keys.UNPREPARE, None, f"{devices} on node {self._node}")
+        devices = [device.device for device in record.devices]
+        self._failures.record_success(ref, keys.UNPREPARE, None, devices)
         self._failures.end(ref.uid)
-
-    def _operation_span(self, name: str, ref: ClaimRef, links: Links) -> SpanScope:
-        trace, parent = claim_trace_and_root(ref, self._node)
-        return self._telemetry.operation(
-            name, trace=trace, parent=parent, attributes=claim_attributes(ref), links=links
-        )
 
 
 def _links(traceparent: str | None) -> Links:

@@ -144,17 +144,14 @@ async def _claim_service(
         root_spans.running(node, context.api, context.store, telemetry) as roots,
     ):
         service = ClaimService(
-            node,
             driver.claim_reader,
             driver.preparer,
-            driver.prepared_claims,
             driver.recovery,
             driver.wait_queue,
             operations,
             roots,
             failures,
             telemetry,
-            context.clock,
         )
         stale_claims = StaleClaimCleanup(
             context.driver,

@@ -98,6 +98,7 @@ class Telemetry(Generic[M]):
     """Receives the spans, measurements and log records of one component.
 
     Attributes:
+        clock: The times of spans.
         metrics: The component's metrics, for facts that are not steps.
         recorder: The component's most recent traces.
         task_failures: What background tasks have failed of.
@@ -114,7 +115,7 @@ class Telemetry(Generic[M]):
         self.metrics = metrics
         self.recorder = recorder
         self.task_failures = task_failures or TaskFailures(metrics.task_failed, clock.monotonic)
-        self._clock = clock
+        self.clock = clock
         self._span_queue = span_queue
         self._repeated = RepeatedFailures()
 
@@ -132,7 +133,7 @@ class Telemetry(Generic[M]):
             operation: The metric's label `operation`.
             trace: Trace of the claim.
         """
-        return KubeletCall(self.metrics, self._clock, operation, trace)
+        return KubeletCall(self.metrics, self.clock, operation, trace)
 
     def operation(
         self,
@@ -158,7 +159,7 @@ class Telemetry(Generic[M]):
             links: Trace context that came with the call.
         """
         self.metrics.operation_started(name)
-        timeline = SpanClock(self._clock)
+        timeline = SpanClock(self.clock)
         key, held = (trace, name, parent), list[Span]()
         is_held = self._repeated.is_repeating(key)
         keep = partial(self._on_span_end, held=held) if is_held else self._on_span_end
@@ -182,7 +183,7 @@ class Telemetry(Generic[M]):
         """
         parent = parent or CURRENT_SPAN.get()
         if parent is None:
-            timeline = SpanClock(self._clock)
+            timeline = SpanClock(self.clock)
             span = ActiveSpan(name, None, None, timeline, attributes, self._on_span_end)
         else:
             span = parent.start_child(name, attributes)

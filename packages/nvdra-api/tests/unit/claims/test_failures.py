@@ -175,11 +175,11 @@ def test_another_reason_is_another_failure(setting: Setting) -> None:
 def test_a_failure_after_a_success_is_another_failure(setting: Setting) -> None:
     setting.record(unknown())
     setting.clock.time = minutes(1)
-    setting.failures.record_success(ref(), keys.PREPARE, claim(), "port-9")
+    setting.failures.record_success(ref(), keys.PREPARE, claim(), ["port-9"])
     (ended,) = setting.failures.latest()
     assert (ended.count, ended.ended) == (1, minutes(1))
     setting.clock.time = minutes(2)
-    setting.failures.record_success(ref(), keys.PREPARE, claim(), "port-9")
+    setting.failures.record_success(ref(), keys.PREPARE, claim(), ["port-9"])
     assert setting.failures.latest() == (ended,)
     assert setting.record(unknown(), minutes(3)).since == minutes(3)
     (again,) = setting.failures.latest()
@@ -189,7 +189,7 @@ def test_a_failure_after_a_success_is_another_failure(setting: Setting) -> None:
 def test_prepare_and_unprepare_of_a_claim_fail_independently(setting: Setting) -> None:
     setting.record(unknown(), operation=keys.PREPARE)
     setting.record(unknown(), minutes(1), operation=keys.UNPREPARE)
-    setting.failures.record_success(ref(), keys.PREPARE, claim(), "port-9")
+    setting.failures.record_success(ref(), keys.PREPARE, claim(), ["port-9"])
     assert [(each.operation, each.count, each.ended) for each in setting.failures.latest()] == [
         (keys.UNPREPARE, 1, None),
         (keys.PREPARE, 1, minutes(1)),
@@ -246,7 +246,7 @@ def test_a_device_that_became_unhealthy_is_counted_once(setting: Setting, reason
     for minute in range(3):
         setting.record(PermanentError(reason, "port-1 is broken"), minutes(minute))
     assert counted() - before == 1
-    setting.failures.record_success(ref(), keys.PREPARE, claim(), "port-1")
+    setting.failures.record_success(ref(), keys.PREPARE, claim(), ["port-1"])
     setting.record(PermanentError(reason, "port-1 is broken"), minutes(4))
     assert counted() - before == 2
 
@@ -271,10 +271,10 @@ def test_a_success_is_an_event_only_if_the_log_is_detailed(
     setting: Setting, log_at: Callable[[int], None], operation: str, reason: str
 ) -> None:
     log_at(4)
-    setting.failures.record_success(ref("quiet"), operation, None, "port-1")
+    setting.failures.record_success(ref("quiet"), operation, None, ["port-1"])
     log_at(5)
-    setting.failures.record_success(ref(), operation, claim(), "port-2")
-    assert setting.write_events() == [("a", "Normal", reason, "port-2")]
+    setting.failures.record_success(ref(), operation, claim(), ["port-2"])
+    assert setting.write_events() == [("a", "Normal", reason, f"port-2 on node {NODE}")]
 
 
 def test_an_error_that_the_operation_recorded_is_answered_and_not_recorded_again(

@@ -184,17 +184,14 @@ class Setting:
         self.root_spans = RootSpanWriter(NODE, self.api, store, self.telemetry)
         self.failures = FailureRecorder(NODE, events, self.telemetry, clock)
         self.service = ClaimService(
-            NODE,
             ClaimReader(self.api, self.wait_queue, self.telemetry),
             self.preparer,
-            self.prepared,
             recovery,
             self.wait_queue,
             operations,
             self.root_spans,
             self.failures,
             self.telemetry,
-            clock,
         )
 
     def create(self, **ports: str) -> None:

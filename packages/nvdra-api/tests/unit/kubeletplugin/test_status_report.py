@@ -230,7 +230,7 @@ async def test_a_failure_has_its_reason_its_times_and_the_trace_of_its_claim(
     assert report.document()["failures"] == [told]
 
     plugin.clock.wall += timedelta(seconds=10)
-    plugin.failures.record_success(REF, keys.PREPARE, None, "prepared")
+    plugin.failures.record_success(REF, keys.PREPARE, None, ["prepared"])
     assert report.document()["failures"] == [{**told, "ended": "2026-11-05T12:00:30Z"}]
 
 
