@@ -155,7 +155,7 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
             restore_files=node.specs.restore,
             restore_errors=(OSError, CDIError),
         )
-        await enter(wiring.serve(context, settings, driver))
+        await enter(wiring.serve(context, driver))
         await stop.wait()
 
 

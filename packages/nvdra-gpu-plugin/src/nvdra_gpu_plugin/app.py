@@ -81,5 +81,5 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
             },
             health=slices.health,
         )
-        await enter(wiring.serve(context, settings, driver))
+        await enter(wiring.serve(context, driver))
         await stop.wait()

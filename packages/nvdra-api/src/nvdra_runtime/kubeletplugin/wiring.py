@@ -79,11 +79,7 @@ class Driver(Generic[RecordT]):
 
 
 @asynccontextmanager
-async def serve(
-    context: PluginContext,
-    settings: PluginSettings,
-    driver: Driver[RecordT],
-) -> AsyncIterator[None]:
+async def serve(context: PluginContext, driver: Driver[RecordT]) -> AsyncIterator[None]:
     """Serve the node until the block is left.
 
     Prepared claims stay prepared, and pods keep running.
@@ -93,8 +89,8 @@ async def serve(
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
         service = await enter(_claim_service(context, driver, failures))
-        file_checks = await enter(_files_restored(context, settings, driver))
-        kubelet = await _serve_kubelet(standby, settings, service, driver.health)
+        file_checks = await enter(_files_restored(context, driver))
+        kubelet = await _serve_kubelet(standby, context.settings, service, driver.health)
         context.metrics.set_active(True)
         checks: Mapping[str, Check] = {
             **driver.readiness_checks,
@@ -170,10 +166,9 @@ async def _claim_service(
 
 
 @asynccontextmanager
-async def _files_restored(
-    context: PluginContext, settings: PluginSettings, driver: Driver[RecordT]
-) -> AsyncIterator[Check]:
+async def _files_restored(context: PluginContext, driver: Driver[RecordT]) -> AsyncIterator[Check]:
     """Keep the lock, the hook and the driver's files where they belong. Yields their check."""
+    settings = context.settings
     hook = partial(cdi_hook.restore, settings.nvidia_cdi_hook_path, settings.plugin_dir)
     lock = FileRestorer(context.files, (context.state_dir.lock.reacquire_if_replaced,), (OSError,))
     files = FileRestorer(context.files, (hook, driver.restore_files), driver.restore_errors)
