@@ -57,7 +57,7 @@ class DriverError(Exception):
     Attributes:
         reason: The stable reason.
         message: What is wrong, with the objects it is about; no final full stop. The kubelet's
-            answer, Events and status show it to whoever may see the claim or the domain, so it
+            answer, Events and status show it to all who may see the claim or the domain, so it
             names nothing of other namespaces.
         operator_message: The same with the objects of all namespaces, for the log, the debug
             endpoint and traces; equal to `message` if that has everything.

@@ -3,8 +3,8 @@
 
 Where daemons are not open to all pods there is a NetworkPolicy as well (`network_policies`). The
 children are JSON in the form of resource.k8s.io/v1 and apps/v1. This module says what they should
-be and how the stored objects differ. A field that we write is set back when somebody changes it; a
-field that we do not write keeps the value that somebody else gave it.
+be and how the stored objects differ. A field that we write is set back when it is changed; a
+field that we do not write keeps the value that another writer gave it.
 Source: docs/reference/compute-domain.md, "Generated objects", "What the controller creates".
 """
 
@@ -217,7 +217,7 @@ def belongs_to_domain(stored: JsonObject, desired: JsonObject) -> bool:
     """Whether an object with a child's name belongs to the domain and only lost its label.
 
     A DaemonSet and a daemons' template have the domain's UID in their names. A workload's template
-    belongs to the domain only if its spec is the desired one: anybody may use that name.
+    belongs to the domain only if its spec is the desired one: every user may use that name.
     """
     uid = desired["metadata"]["labels"][names.DOMAIN_LABEL]
     label = (stored["metadata"].get("labels") or {}).get(names.DOMAIN_LABEL)

@@ -3,9 +3,9 @@
 
 The controller writes for the daemons that announce themselves. Entries of daemons that write
 themselves, of an earlier release or of the reference driver, are never changed, and their indexes
-are theirs. The result depends on the objects alone: whoever computes it gets the same, and a second
+are theirs. The result depends on the objects alone: every replica computes the same, and a second
 time nothing changes. A plan is written over the version of the clique that it was computed from, so
-that two daemons never get one index, whoever else writes.
+that two daemons never get one index, whatever else is written.
 Source: docs/reference/compute-domain.md, "ComputeDomainClique", "Principles of nvdra's
 components".
 """

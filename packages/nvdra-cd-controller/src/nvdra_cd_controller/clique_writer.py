@@ -28,7 +28,7 @@ from nvdra_cd_controller.write_pace import WritePace
 LOG = logs.logger(__name__)
 
 CONFLICT_RETRY_S = 0.1
-"""Until a clique is planned again that somebody else has written; the watch usually comes first."""
+"""Until a clique is planned again that was changed by others; the watch usually comes first."""
 
 
 class CliqueWriterResult(NamedTuple):
@@ -118,7 +118,7 @@ class CliqueWriter:
         return pace.due_in_s(now, len(change["daemons"]), is_settled=is_settled)
 
     async def _write(self, uid: DomainUID, inputs: CliqueInputs, change: JsonObject) -> bool:
-        """Write a clique. Returns False if somebody else has written it meanwhile."""
+        """Write a clique. Returns False if it was written meanwhile."""
         with self._telemetry.step("write clique"):
             try:
                 complete = await self._complete(inputs, change)

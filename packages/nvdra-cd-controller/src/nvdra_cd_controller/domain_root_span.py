@@ -124,7 +124,7 @@ def _is_annotated(snapshot: DomainSnapshot) -> bool:
 def _was_annotated_child_deleted(snapshot: DomainSnapshot) -> bool:
     """Whether a child that had the annotation is already deleted.
 
-    Every teardown begins with writing the root span if nobody has written it. So whoever deleted
+    Every teardown begins with writing the root span if it is not written. So a user who deleted
     the child knew that the span was written. The status says whether there was such a child.
     """
     if snapshot.domain is None or not snapshot.is_terminating or snapshot.daemonsets:

@@ -218,8 +218,8 @@ class DomainInformers:
     def snapshot(self, uid: DomainUID) -> DomainSnapshot:
         """Everything that carries a domain's UID, as it is now.
 
-        Workload templates of other namespaces are ignored: whoever may create one there could label
-        it with the UID of somebody else's domain and block that domain's deletion with a finalizer.
+        Workload templates of other namespaces are ignored: who may create one there could label
+        it with the UID of another's domain and block that domain's deletion with a finalizer.
         So are network policies of another name: they are an administrator's.
         """
         stored = self._stored_domain(uid)

@@ -135,7 +135,7 @@ def of_child(obj: JsonObject) -> JsonObject:
 class SharedParts:
     """A transform of the objects of one collection.
 
-    What it returns has parts in common with other objects, so nobody may change it.
+    What it returns has parts in common with other objects, so it must not be changed.
     """
 
     def __init__(self, trim: Callable[[JsonObject], JsonObject]) -> None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The NetworkPolicy of a domain's daemons. Pure.
 
-nvidia-imex has no authentication: whoever reaches its ports uses it. So only the daemons of the
+nvidia-imex has no authentication: who reaches its ports uses it. So only the daemons of the
 same domain do. Which other connections daemons need, such as those to the API server, depends on
 the installation; its chart says so in the form of a NetworkPolicy's rules.
 """

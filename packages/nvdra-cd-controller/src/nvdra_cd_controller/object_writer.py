@@ -2,7 +2,7 @@
 """Writes the controller's changes: children, finalizers, node labels, cliques, the status.
 
 Each write is put into the informers' caches at once. A write is based on the version of the object
-that was read: if somebody else has changed the object since, the write fails and the domain is
+that was read: if the object has changed since, the write fails and the domain is
 reconciled again. Source: docs/reference/compute-domain.md, "Reconcile of a domain", "Scalability
 and latency" (KW-9, KW-12).
 """
@@ -58,7 +58,7 @@ class ObjectWriter:
         await self._patch_domain(snapshot, metadata)
 
     async def ensure(self, desired: JsonObject, labelled: tuple[Child, ...]) -> None:
-        """Create a child if it is missing, or correct it if somebody has changed it.
+        """Create a child if it is missing, or correct it if it was changed.
 
         Args:
             desired: The child as it should be.
@@ -73,7 +73,7 @@ class ObjectWriter:
         if child is None:
             await self._create(desired)
         elif child.is_terminating:
-            # Somebody deleted it while the domain lives: it is created again once it is gone. With
+            # It was deleted while the domain lives: it is created again once it is gone. With
             # other finalizers than ours it stays for now; the watch reports its end.
             if names.DOMAIN_FINALIZER in child.finalizers:
                 await self._remove_finalizer(child)
@@ -100,7 +100,7 @@ class ObjectWriter:
         """Create a clique, or set entries and owners of the version that it was computed from.
 
         Raises:
-            Conflict: Somebody else has written it since.
+            Conflict: It was written since.
         """
         name, namespace = clique["metadata"]["name"], clique["metadata"]["namespace"]
         try:

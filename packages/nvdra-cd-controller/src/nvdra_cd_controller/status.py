@@ -266,7 +266,7 @@ def _unread_cliques(inputs: StatusInputs, _: datetime) -> Iterator[str]:
 def _broken_links(inputs: StatusInputs, _: datetime) -> Iterator[str]:
     """Who cannot talk to whom, by the node that cannot be reached.
 
-    Nodes that are not ready are told of elsewhere, and those that have left are nobody's concern.
+    Nodes that are not ready are told of elsewhere, and those that have left do not count.
     """
     ready = {member.node for member in inputs.members if member.is_ready}
     sources: dict[tuple[NodeName, str], list[NodeName]] = defaultdict(list)

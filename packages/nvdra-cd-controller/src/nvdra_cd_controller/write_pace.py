@@ -18,7 +18,7 @@ FIRST_S: Final = 0.1
 SECONDS_PER_MEMBER: Final = 0.25
 CEILING_S: Final = 5.0
 """The longest wait is a quarter of a second for each member, and never longer than this: a change
-in a small object costs little, and nobody waits longer for a peer than IMEX does by itself."""
+in a small object costs little, and no daemon waits longer for a peer than IMEX does by itself."""
 SETTLED_SHARE: Final = 0.125
 QUIET_S: Final = 10.0
 """After this time without a write the waits begin anew."""

@@ -2,7 +2,7 @@
 """Looks at the cluster now and then, for warnings: which classes and MIG profiles there are.
 
 Names are kept, not objects, and nothing is watched: a cluster can have ten thousand slices, and a
-warning that is late harms nobody.
+warning that is late does no harm.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The webhook's own metrics, beside those of every component.
 
-Labels have few values: what a client may send is replaced by `other` if nobody expects it.
+Labels have few values: what a client may send is replaced by `other` if it is not expected.
 Source: docs/reference/webhook.md, "Intended differences".
 """
 

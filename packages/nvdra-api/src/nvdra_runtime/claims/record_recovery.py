@@ -4,7 +4,7 @@
 Records are lost if the disk is damaged, and a record that cannot be read does not say which devices
 its claim holds. The kubelet's checkpoint has what the kubelet was answered, and for which pods. No
 device is given to a new claim before it has been read. If it cannot be read after the state file
-was damaged, nobody knows which devices are free. Source: docs/design.md, "Settled", a corrupt state
+was damaged, nothing says which devices are free. Source: docs/design.md, "Settled", a corrupt state
 file.
 """
 

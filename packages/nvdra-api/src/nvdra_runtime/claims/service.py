@@ -200,7 +200,7 @@ class ClaimService(Generic[RecordT]):
             while True:
                 with self._telemetry.step("wait device", {keys.HOLDER: in_use.holder.uid}):
                     await wait.wait_released(in_use)
-                # The claim may have been deleted meanwhile: then nobody would ever unprepare it.
+                # The claim may have been deleted meanwhile: then it would never be unprepared.
                 claim = await self._claim_reader.fetch(claim.ref, deadline)
                 try:
                     return await self._preparer.prepare(claim, deadline, notify)

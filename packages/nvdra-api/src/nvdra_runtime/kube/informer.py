@@ -43,7 +43,7 @@ _WATCH_GRACE_S = 30.0
 LIST_BACKOFF: Final = Backoff(first_s=0.5, ceiling_s=30)
 """For an informer that each of thousands of nodes has."""
 PROMPT_BACKOFF: Final = Backoff(first_s=0.5, ceiling_s=3)
-"""For an informer that few processes have, or only for a while, and whose copy somebody waits for:
+"""For an informer that few processes have, or only for a while, and whose copy is waited for:
 after an outage of the API server it is current within seconds."""
 _BACKOFF_RESET_CEILINGS = 2.0
 _BACKOFF_RESET_S = 10.0

@@ -48,7 +48,7 @@ from nvdra_runtime.telemetry.metrics.plugin_metrics import PluginMetrics
 LOG = logs.logger(__name__)
 
 _POLL_S: Final = 0.05
-"""Between two attempts to acquire the lock; the kernel tells nobody that a `flock` is free. One
+"""Between two attempts to acquire the lock; the kernel does not notify of a free `flock`. One
 takes 20 µs."""
 
 _API_RETRY_S: Final = 1.0

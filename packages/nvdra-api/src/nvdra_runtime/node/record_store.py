@@ -50,7 +50,7 @@ class _Change:
     statements: Sequence[Statement]
     apply: Callable[[], None]
     written: asyncio.Future[None] | None = None
-    """Set when the change is written; None for marks, which nobody waits for."""
+    """Set when the change is written; None for marks, which are not waited for."""
 
 
 class _Batch:

@@ -154,7 +154,7 @@ class Worker:
     def _work(self) -> None:
         _name_thread(self.name)
         while (job := self._jobs.get()) is not None:
-            # Read from another thread: at worst a call runs although nobody needs its result.
+            # Read from another thread: at worst a call runs whose result is not needed.
             outcome = None if job.receiver.cancelled() else _run_job(job)
             self._finished_count += 1
             if outcome is not None:

@@ -94,7 +94,7 @@ class SpecFiles:
         files.remove(path)
 
     def restore(self) -> None:
-        """Write specs again that somebody removed or changed; a `stat` for each that is unchanged.
+        """Write specs again that were removed or changed; a `stat` for each that is unchanged.
 
         Raises:
             CDIError: The file system refused.

@@ -2,7 +2,7 @@
 """Removes files that no claim needs, and corrects the node's label.
 
 It runs at the start and then every ten minutes. It starts only when the records are known to be
-complete, because what no record names is then needed by nobody.
+complete, because what no record names is not needed then.
 
 Source: docs/reference/compute-domain.md, "Background loops", "Races and correctness" (KW-37).
 """
@@ -28,7 +28,7 @@ LOG = logs.logger(__name__)
 
 INTERVAL_S: Final = 600.0
 _CHECKPOINT_INTERVAL_S: Final = 5.0
-"""As of the GPU plugin. Whoever goes back to the reference driver does not wait for ten minutes."""
+"""As of the GPU plugin. A way back to the reference driver does not take ten minutes."""
 _TIMEOUT_S: Final = 30.0
 """For one run."""
 

@@ -102,7 +102,7 @@ class DomainLookup:
         self._known[uid] = domain
         if obj["metadata"].get("deletionTimestamp"):
             named = f"ComputeDomain {domain} (UID {uid}) is being deleted"
-            # Anybody may write a UID into a claim's config.
+            # Every tenant may write a UID into a claim's config.
             is_own = record.namespace == domain.namespace
             raise PermanentError(
                 Reason.DOMAIN_NOT_FOUND,

@@ -29,7 +29,7 @@ LOG = logs.logger(__name__)
 _NODES: Final = "/api/v1/nodes"
 _WRITE_TIMEOUT_S: Final = 10.0
 _BACKOFF: Final = Backoff(first_s=0.5, ceiling_s=60)
-"""Between two corrections, so that somebody who removes the label again and again is not answered
+"""Between two corrections, so that a program that removes the label again and again is not answered
 with a write each time."""
 _BACKOFF_RESET_S: Final = 300.0
 """After so long without a correction the delays start again at the shortest."""

@@ -22,7 +22,7 @@ from nvdra_runtime.telemetry import logs
 LOG = logs.logger(__name__)
 
 _MAX_ATTEMPTS: Final = 8
-"""Somebody writes to a Node every few seconds, so a conflict rarely repeats."""
+"""A Node is written every few seconds, so a conflict rarely repeats."""
 
 
 class NodeLabels:

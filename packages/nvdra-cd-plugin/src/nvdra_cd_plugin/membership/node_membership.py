@@ -2,7 +2,7 @@
 """The node's membership in a domain, which follows from the recorded channel claims.
 
 From the first channel claim of a domain until the last one is unprepared, the node has the
-domain's label. A label that somebody changes meanwhile is corrected, with one exception: while no
+domain's label. A label that changes meanwhile is corrected, with one exception: while no
 channel has been given, the label of another domain stays and the claim waits.
 
 Source: docs/reference/compute-domain.md, "Overview", "Prepare and unprepare".
@@ -89,7 +89,7 @@ class NodeMembership:
         return bool(self.domain()) and self._desired_label(label) != label
 
     async def reconcile_label(self, deadline: float) -> bool:
-        """Correct the label if somebody changed it; return False if the right one is unknown.
+        """Correct the label if it was changed; return False if the right one is unknown.
 
         The label of a domain that is being deleted is not restored: the controller removed it.
         Claims that wait for the daemon of such a domain are answered.

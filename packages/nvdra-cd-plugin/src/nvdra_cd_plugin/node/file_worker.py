@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The thread for files, with a deadline: a disk that hangs delays nobody beyond it."""
+"""The thread for files, with a deadline: a disk that hangs delays no call beyond it."""
 
 from collections.abc import Callable
 from typing import TypeVar, TypeVarTuple

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The checkpoint that the reference driver has left on the node.
 
-The plugin takes its claims over from the kubelet's own checkpoint. This one is kept for whoever
+The plugin takes its claims over from the kubelet's own checkpoint. This one is kept for a user who
 goes back while such a claim is prepared, and removed afterwards: the reference driver believes it
 until the next boot, and would refuse channel 0 because of a claim that is long gone.
 The functions block: call them on the thread for files.

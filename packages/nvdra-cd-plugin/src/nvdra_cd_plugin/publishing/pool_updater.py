@@ -23,7 +23,7 @@ from nvdra_cd_plugin.publishing import layout
 LOG = logs.logger(__name__)
 
 _LABEL_INTERVAL_S = 600.0
-"""Somebody else may change the label, which nobody watches."""
+"""Other programs may change the label, which is not watched."""
 
 _WRITE_TIMEOUT_S: Final = 10.0
 

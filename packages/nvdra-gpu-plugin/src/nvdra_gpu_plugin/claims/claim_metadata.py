@@ -2,7 +2,7 @@
 """The device metadata files of the node's claims, from the view of claims.
 
 A claim that asks for them is refused if they cannot be written: a container that reads its devices
-from them would fail later, and nobody would know why. Whoever changes a record afterwards, as after
+from them would fail later, and it would be unknown why. What changes a record afterwards, as after
 a reboot, has them written again here.
 """
 

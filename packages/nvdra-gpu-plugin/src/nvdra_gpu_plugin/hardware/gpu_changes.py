@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Changes GPUs, each on its own thread.
 
-A change that has begun runs to its end, whether or not anybody waits for it: a caller that gives up
+A change that has begun runs to its end, whether or not it is waited for: a caller that gives up
 does not leave hardware half changed. Callers do give up on a GPU that does not answer, and what the
 change does after that is undone by what follows on the GPU's thread.
 """
@@ -115,7 +115,7 @@ def _caught(
     nvml: Nvml,
     handle: DeviceHandle,
 ) -> T | DriverError | NvmlError | ValueError:
-    """The result or the error: whoever waited may be gone."""
+    """The result or the error: the caller may be gone."""
     try:
         return function(nvml, handle, *arguments)
     except (DriverError, NvmlError, ValueError) as error:

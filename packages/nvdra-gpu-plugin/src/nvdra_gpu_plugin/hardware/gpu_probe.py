@@ -129,7 +129,7 @@ class GpuProbe:
     async def change(self, function: Callable[[*Ts, Nvml, DeviceHandle], T], *arguments: *Ts) -> T:
         """Call `function` on the GPU's thread, with the session and the GPU's handle.
 
-        A call that has begun runs to its end, whether or not anybody waits for it.
+        A call that has begun runs to its end, whether or not it is waited for.
 
         Raises:
             TimeoutError: It does not return within `CHANGE_S`. The GPU counts as overdue until it

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Settings of GPUs that matter to whoever works on them."""
+"""Settings of GPUs that matter to an administrator who works on them."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence

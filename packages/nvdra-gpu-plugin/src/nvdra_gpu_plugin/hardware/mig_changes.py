@@ -123,7 +123,7 @@ def check_place(nvml: Nvml, gpu: DeviceHandle, step: MakeMigDevice) -> None:
     What is left of it is no obstacle: its GPU instance, if only the compute instance is gone.
 
     Raises:
-        PermanentError: `UnknownDevice`: an instance of somebody else is there by now.
+        PermanentError: `UnknownDevice`: a foreign instance is there by now.
         NvmlError: The GPU does not answer.
     """
     if step.made is None or not nvml.is_mig_enabled(gpu):

@@ -170,7 +170,7 @@ class HealthMonitor:
                 await self._look(monitor.probes)
             else:
                 self._failed_looks.note({}, self._clock.monotonic())
-            await self._write()  # also what events have said while nobody looks
+            await self._write()  # also what events have said without a look
             await timeouts.wait_for_event(self._woken, self._interval())
 
     async def _wake_when_changed(self, monitor: DeviceMonitor) -> None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The DNS names of a domain's daemons, by which IMEX knows its peers.
 
-IMEX takes whoever has the same list of names for a node of its own domain. Names that all domains
+IMEX takes hosts with the same list of names for a node of its own domain. Names that all domains
 share let it connect to a daemon of another one that has got a peer's former address, so they
 contain a hash of the domain's UID. A domain that runs keeps the names that it was made with: IMEX
 permanently blocks a peer whose list differs.

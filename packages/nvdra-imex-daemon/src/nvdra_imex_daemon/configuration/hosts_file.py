@@ -2,7 +2,7 @@
 """The block of a hosts file that names our peers. All other lines stay as they are.
 
 Every name that IMEX may ask for is in it, with an address of each IP version, so that no lookup
-leaves the node: IMEX asks for a name that nobody knows every few seconds, for ever.
+leaves the node: IMEX asks for an unknown name every few seconds, for ever.
 Source: docs/reference/imex.md, "DNS names", "Files in the daemon container";
 docs/reference/compute-domain.md, "Races and correctness" (KW-41).
 """

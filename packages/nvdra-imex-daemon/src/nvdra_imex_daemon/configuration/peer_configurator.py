@@ -72,7 +72,7 @@ class PeersByName:
         self._reachable: Mapping[int, str] = {}
 
     async def apply(self, member_entries: Entries, expected_nodes: int, index: int) -> PeerList:
-        """Name the current peers. IMEX connects to those that are there, and waits for nobody.
+        """Name the current peers. IMEX connects to those that are there, and waits for none.
 
         A signal makes IMEX end all its connections and make them again, so it is sent only when the
         address behind a name has changed to one at which a peer listens. Without it IMEX might not

@@ -114,7 +114,7 @@ class Announcer:
         LOG.v(2, "Announced on this pod", ready=announcement.is_ready, left=announcement.has_left)
 
     def take_another_turn(self) -> None:
-        """Wait for another turn, because somebody else has just written the clique.
+        """Wait for another turn, because another daemon has just written the clique.
 
         Each time the turns are spread over twice the time, for an API server that is so slow that
         many meet.

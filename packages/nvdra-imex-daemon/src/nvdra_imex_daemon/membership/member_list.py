@@ -229,7 +229,7 @@ class MemberList:
         )
 
     def _own_entry(self, obj: JsonObject | None) -> Entry | None:
-        """The entry of our node, whoever wrote it."""
+        """The entry of our node, of any writer."""
         if obj is None:
             return None
         return entries.find_own(self._store.entries(obj), self._member, self._store.node_field)
@@ -325,7 +325,7 @@ class MemberList:
         self._informer.pause(self._read_pace.pause_s(interval_s))
 
     def _check_superseded(self, obj: JsonObject | None) -> None:
-        """Raise Superseded if somebody else wrote our entry after we did."""
+        """Raise Superseded if another pod wrote our entry after we did."""
         if obj is None or not self.has_joined:
             return
         entry = self._own_entry(obj)

@@ -16,7 +16,7 @@ from nvdra_imex_daemon.membership.entries import MemberStatus
 REPORT_AFTER_S: Final = 10.0
 """A problem that may pass by itself is reported to people once it has lasted this long."""
 _REPORTED_AT_ONCE: Final = frozenset((Reason.DOMAIN_FULL,))
-"""Reasons of retryable errors that are reported at once, because somebody must act."""
+"""Reasons of retryable errors that are reported at once, because an administrator must act."""
 MESSAGE_INTERVAL_S: Final = 2.0
 """Minimum time between two writes that change only the message. A starting IMEX goes through
 several states in this time, and every write is sent to every member."""

@@ -323,7 +323,7 @@ def _random_fraction() -> float:
 
 
 def _write_stdout(data: bytes) -> None:
-    # If nobody reads our standard output, the lines are lost, but the domain keeps working.
+    # If our standard output is not read, the lines are lost, but the domain keeps working.
     with suppress(OSError):
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()

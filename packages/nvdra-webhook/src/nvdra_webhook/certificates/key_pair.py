@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A server's certificate and its key, in PEM, checked before anybody uses it."""
+"""A server's certificate and its key, in PEM, checked before it is used."""
 
 from dataclasses import dataclass, field
 from datetime import datetime

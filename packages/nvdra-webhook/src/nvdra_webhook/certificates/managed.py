@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Key pairs that the replicas make themselves, in one Secret that each reads and writes.
 
-The chart makes the Secret, empty, so that no replica needs the right to create any. Whoever finds
-that something is due writes it; of two that write at once the API server takes one, and the other
-reads again. Then the configuration gets the `caBundle`, and last the server the pair.
+The chart makes the Secret, empty, so that no replica needs the right to create any. A replica
+that finds something due writes it; of two that write at once the API server takes one, and the
+other reads again. Then the configuration gets the `caBundle`, and last the server the pair.
 """
 
 import asyncio
@@ -113,7 +113,7 @@ class ManagedKeyPairs:
         Raises:
             Conflict: Another replica was faster.
             DriverError: The API server does not answer, or does not let us.
-            KeyPairError: The Secret has a key that nobody can use.
+            KeyPairError: The Secret has a key that cannot be used.
         """
         secret = await self._api.get(self._places.secret_path, _deadline())
         configuration = await self._api.get(self._places.configuration_path, _deadline())

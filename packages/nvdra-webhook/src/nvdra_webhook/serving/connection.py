@@ -262,7 +262,7 @@ class Connection(BoundedConnection):
         keep = keep and not self._is_draining
         try:
             response = self._respond(request)
-        except Exception as error:  # noqa: BLE001 - a bug is answered, and costs nobody else one
+        except Exception as error:  # noqa: BLE001 - a bug is answered, and costs no other request one
             self._fail(error)
             response = HttpResponse.of_text(HTTPStatus.INTERNAL_SERVER_ERROR, _INTERNAL)
         self._send(response, keep=keep, with_body=request.method != "HEAD")

@@ -41,7 +41,7 @@ async def serve(
 ) -> AsyncIterator[str]:
     """Serve HTTPS while the block runs. Yields `host:port`; port 0 selects a free one.
 
-    At the end nobody new is let in, and requests that are half received may arrive.
+    At the end no new connection is let in, and requests that are half received may arrive.
 
     Args:
         host: Address to listen on; empty for all.
