@@ -37,7 +37,7 @@ RELEASES = Path("docs/releases.md")
 ARTIFACTS = ("wheel", "image", "chart")
 LAB = (sys.executable, "-c", "import sys; from nvdra_lab import cli; sys.exit(cli.main())")
 _ABOUT = re.compile(r'__version__ = "([^"]+)"')
-_FRAGMENT = re.compile(r"^[a-z]\w*\.(added|changed|deprecated|removed|fixed|security)\.md$")
+_FRAGMENT = re.compile(r"^\w+\.(added|changed|deprecated|removed|fixed|security)(\.\d+)?\.md$")
 _NAME_OF_FRAGMENT = re.compile(r" \(#[a-z]\w*(?:, #[a-z]\w*)*\)$", re.MULTILINE)
 _FIRST_LINES = """# Releases
 
