@@ -70,13 +70,13 @@ async def gpu_prepare(server: ApiServer, tmp_path: Path, device: str, *flags: st
 
 async def test_a_whole_gpu(shared_apiserver_with_crds: ApiServer, tmp_path: Path) -> None:
     found = await gpu_prepare(shared_apiserver_with_crds, tmp_path, "gpu-1")
-    check("whole GPU", found, Most(files=68, lines=2850, depth=16))
+    check("whole GPU", found, Most(files=67, lines=2830, depth=15))
 
 
 async def test_a_made_mig_device(shared_apiserver_with_crds: ApiServer, tmp_path: Path) -> None:
     gate = "--feature-gates=DynamicMIG=true"
     found = await gpu_prepare(shared_apiserver_with_crds, tmp_path, "gpu-0-mig-1g10gb-19-0", gate)
-    check("made MIG device", found, Most(files=93, lines=4350, depth=17))
+    check("made MIG device", found, Most(files=93, lines=4330, depth=17))
 
 
 async def test_a_channel(shared_apiserver_with_crds: ApiServer, tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ async def test_a_channel(shared_apiserver_with_crds: ApiServer, tmp_path: Path) 
             answer = await rig.prepare(claim)
             assert not answer.error, answer.error
             found = await recorded.end(rig.process.process.pid)
-    check("channel", found, Most(files=101, lines=4800, depth=0))
+    check("channel", found, Most(files=100, lines=4750, depth=0))
 
 
 async def test_a_new_domain(shared_apiserver_with_crds: ApiServer, tmp_path: Path) -> None:
@@ -114,4 +114,4 @@ async def test_a_new_domain(shared_apiserver_with_crds: ApiServer, tmp_path: Pat
         await world.wait_children_ready()
         found = await recorded.end(controller.process.pid)
     world.remove_domains_by_force()
-    check("new domain", found, Most(files=53, lines=2500, depth=0))
+    check("new domain", found, Most(files=51, lines=2400, depth=0))
