@@ -55,11 +55,11 @@ def main(argv: Sequence[str]) -> int:
     def results() -> list[UnitResult]:
         return records.current(_kept(given.again, began), files)
 
-    whole = {(each.path, each.round) for each in results() if each.is_whole}
+    done = {(each.path, each.round): each.is_whole for each in results()}
+    whole = {place for place, is_whole in done.items() if is_whole}
     planned = plan.make(
         tests, listed, durations, seconds=given.hours * 3600, seed=given.seed, ran=whole
     )
-    done = {(each.path, each.round): each.is_whole for each in results()}
     units = [
         each
         for each in plan.due(planned, done)
