@@ -93,6 +93,7 @@ class Preparer:
             if not record.is_channel:
                 done = await self._give_daemon(claim, record, deadline)
             elif self._join is None:
+                self._check_free(record)
                 done = await self._give(record, deadline)
             else:
                 joining = self._with_change(record.model_copy(update={"is_joining": True}))
@@ -183,8 +184,7 @@ class Preparer:
                 await self._engine.wait_in_force(waiting, deadline)
 
     async def _give(self, record: DomainClaimRecord, deadline: float) -> DomainClaimRecord:
-        """Record a claim that joins no domain, as soon as it has its device."""
-        self._check_free(record)
+        """Record a claim that joins no domain, as soon as it has its device, which is free."""
         ready = await self._readiness.wait(record, deadline)
         async with self._reserved(ready, deadline):
             return await self._engine.commit(ready)
