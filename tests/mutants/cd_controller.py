@@ -266,6 +266,31 @@ MUTANTS: Final = (
         ),
     ),
     Mutant(
+        "lost nodes: a daemon whose pod was never Ready counts for ever",
+        f"{_CONTROLLER}/lost_nodes.py",
+        "            if _is_unconfirmed(pod) and pod.node in known\n",
+        "            if False\n",
+        "A tray loses its power just after its daemon has joined, and the domain stays Ready.",
+        (),
+        component=(
+            "packages/nvdra-cd-controller/tests/component/test_lost_nodes.py::"
+            "test_a_node_that_is_lost_before_its_daemon_was_found_ready_does_not_count",
+        ),
+    ),
+    Mutant(
+        "lost nodes: a node that was lost stays lost",
+        f"{_CONTROLLER}/lost_nodes.py",
+        '            inquiry.lost_because = next(map(_lost_because, page.get("items") or ()), "")\n',
+        "            inquiry.lost_because = inquiry.lost_because or next(\n"
+        '                map(_lost_because, page.get("items") or ()), ""\n            )\n',
+        "A tray has its power back, and the domain stays NotReady.",
+        (),
+        component=(
+            "packages/nvdra-cd-controller/tests/component/test_lost_nodes.py::"
+            "test_a_node_that_is_lost_before_its_daemon_was_found_ready_does_not_count",
+        ),
+    ),
+    Mutant(
         "status: a daemon that does not reach the API server is only starting",
         f"{_CONTROLLER}/status.py",
         "member.pod_problem or _silence_left_s(member, now) <= 0",

@@ -30,6 +30,7 @@ from nvdra_cd_controller.deleted_domains import DeletedDomains
 from nvdra_cd_controller.domain_root_span import DomainRootSpan
 from nvdra_cd_controller.domain_snapshot import DomainSnapshot
 from nvdra_cd_controller.informers import DomainInformers
+from nvdra_cd_controller.lost_nodes import LostNodes
 from nvdra_cd_controller.members import Member
 from nvdra_cd_controller.metrics import RECONCILE, TEARDOWN, DomainMetrics
 from nvdra_cd_controller.missing_pods import MissingPods
@@ -66,6 +67,7 @@ class Reconciler:
         self._children = ChildrenWriter(self._writer, telemetry, child_config)
         self._cliques = CliqueWriter(self._writer, telemetry)
         self._missing_pods = MissingPods(api)
+        self._lost_nodes = LostNodes(api)
         self._root_span = DomainRootSpan(self._writer, telemetry, metrics, clock)
         self._teardown = TeardownRunner(informers, self._writer)
         self._deleted_domains = DeletedDomains(api, informers.domain_uids)
@@ -113,6 +115,7 @@ class Reconciler:
                 return 0.0
             current = self._members(snapshot)
             pod_due_s = await self._missing_pods.inquire(uid, current, snapshot.daemonsets)
+            node_due_s = await self._lost_nodes.inquire(uid, snapshot.pods)
             after = await self._update_status(self._informers.snapshot(uid), failure)
             await self._root_span.write_if_due(snapshot, after)
             operation.set_attribute(keys.MEMBERS, after.expected_nodes)
@@ -123,6 +126,7 @@ class Reconciler:
             cliques.due_in_s,
             self._root_span.due_in_s(self._informers.snapshot(uid), after),
             pod_due_s,
+            node_due_s,
             status.silence_due_in_s(current, self._clock.now()),
         )
         return min((due_s for due_s in dues if due_s is not None), default=None)
@@ -143,7 +147,7 @@ class Reconciler:
 
     async def _clean_up_deleted(self, snapshot: DomainSnapshot) -> float | None:
         """Remove what a deleted domain has left behind: an orphan, or a label that came late."""
-        for memory in (self._root_span, self._cliques, self._missing_pods):
+        for memory in (self._root_span, self._cliques, self._missing_pods, self._lost_nodes):
             memory.forget(snapshot.uid)
         if teardown.next_step(snapshot) == teardown.COMPLETE:
             return None
@@ -183,7 +187,7 @@ class Reconciler:
         assert snapshot.domain is not None
         return members.current(
             snapshot.cliques,
-            snapshot.pods,
+            self._lost_nodes.judged(snapshot.uid, snapshot.pods),
             snapshot.nodes,
             snapshot.domain.status.nodes,
             self._missing_pods.cause(snapshot.uid),

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A node that is lost before its kubelet has found the daemon ready does not count for ever.
+
+The node controller sets no condition of such a pod: Ready is False already.
+"""
+
+from typing import Any
+
+import pytest
+from nvdra_api import names
+from nvdra_cd_controller.lost_nodes import AGAIN_AFTER_S, FIRST_AFTER_S
+from nvdra_runtime.computedomain import announcements
+from nvdra_runtime.computedomain.announcements import Announcement
+from nvdra_testing.control_plane import domain_objects
+from nvdra_testing.control_plane.domain_installation import DriverInstallation
+from nvdra_testing.polling import wait_until
+
+SILENT = "Kubelet stopped posting node status."
+LOST = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown", "message": SILENT}
+"""As the node controller writes it."""
+
+pytestmark = pytest.mark.usefixtures("controlled")
+
+
+def set_status(world: DriverInstallation, path: str, **fields: Any) -> None:
+    """Write fields of an object's status, as its kubelet or the node controller does."""
+    stored = world.server.request("GET", path)
+    status = {**(stored.get("status") or {}), **fields}
+    world.server.request("PUT", f"{path}/status", {**stored, "status": status})
+
+
+async def test_a_node_that_is_lost_before_its_daemon_was_found_ready_does_not_count(
+    world: DriverInstallation,
+) -> None:
+    world.create_domain()
+    uid = await world.wait_children_ready()
+    node = world.create_labelled_node("a", uid)
+    clique = {names.CLIQUE_LABEL: domain_objects.CLIQUE}
+    pod = world.create_running_daemon_pod(node, uid, **clique)
+    pod_path = f"/api/v1/namespaces/{world.driver_namespace}/pods/{pod['metadata']['name']}"
+    container = {"name": "compute-domain-daemon", "image": "daemon:1", "imageID": ""}
+    not_found_ready = {
+        "conditions": [{"type": "Ready", "status": "False", "reason": "ContainersNotReady"}],
+        "containerStatuses": [
+            {**container, "ready": False, "restartCount": 0, "state": {"running": {}}}
+        ],
+    }
+    set_status(world, pod_path, **not_found_ready)
+    says = announcements.annotation(Announcement(pod["status"]["podIP"], is_ready=True))
+    world.annotate_pod(pod, {names.DAEMON_ANNOTATION: says})
+    await wait_until(lambda: world.status()["readyNodes"] == 1)
+
+    set_status(world, f"/api/v1/nodes/{node}", conditions=[LOST])
+    await wait_until(lambda: world.status()["readyNodes"] == 0, FIRST_AFTER_S + 15)
+    assert world.condition("Ready")[1:] == (
+        "DaemonsNotReady",
+        f"0 of 1 node is ready; {node}: its node is lost: {SILENT}",
+    )
+
+    set_status(world, f"/api/v1/nodes/{node}", conditions=[{"type": "Ready", "status": "True"}])
+    await wait_until(lambda: world.status()["readyNodes"] == 1, AGAIN_AFTER_S + 15)
