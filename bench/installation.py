@@ -12,16 +12,21 @@ from nvdra_lab.environment import Environment
 from nvdra_testing import releases
 from nvdra_testing.releases import Release
 
-PACKAGES = ("nvdra-api", "nvdra-cdi", "nvdra-gpu-plugin")
+PLUGIN, WEBHOOK = "nvdra-gpu-plugin", "nvdra-webhook"
+PACKAGES = {
+    PLUGIN: ("nvdra-api", "nvdra-cdi", PLUGIN),
+    WEBHOOK: ("nvdra-api", WEBHOOK),
+}
+"""The wheels that each program needs."""
 
 
-def program(environment: Environment) -> Path:
-    """Install the plugin from wheels of the checkout. Returns the path of its program.
+def program(environment: Environment, name: str = PLUGIN) -> Path:
+    """Install a program from wheels of the checkout. Returns its path.
 
     Raises:
         LabError: A program failed; the message has its output.
     """
-    return _install(environment, environment.repository, "checkout")
+    return _install(environment, environment.repository, "checkout", name)
 
 
 def released_program(environment: Environment) -> tuple[Path, str]:
@@ -30,26 +35,26 @@ def released_program(environment: Environment) -> tuple[Path, str]:
     Raises:
         LabError: A program failed; the message has its output.
     """
-    release = releases.latest("nvdra-gpu-plugin")
+    release = releases.latest(PLUGIN)
     return _install_commit(environment, release), release.version
 
 
-def program_of(environment: Environment, commit: str) -> Path:
-    """Install the plugin of an earlier commit. Returns the path of its program.
+def program_of(environment: Environment, commit: str, name: str = PLUGIN) -> Path:
+    """Install a program of an earlier commit. Returns its path.
 
     Raises:
         LabError: A program failed; the message has its output.
     """
-    return _install_commit(environment, Release("nvdra-gpu-plugin", commit, commit))
+    return _install_commit(environment, Release(name, commit, commit))
 
 
 def _install_commit(environment: Environment, release: Release) -> Path:
     with tempfile.TemporaryDirectory() as folder, releases.checkout(release, Path(folder)) as tree:
-        return _install(environment, tree, release.version)
+        return _install(environment, tree, release.version, release.package)
 
 
-def _install(environment: Environment, tree: Path, label: str) -> Path:
-    """Install the plugin from wheels of a tree.
+def _install(environment: Environment, tree: Path, label: str, name: str) -> Path:
+    """Install a program from wheels of a tree.
 
     The environment is in the build cache and is reused until the wheels or the lock file change.
     Byte code is compiled, as in the image. Versions of dependencies are those of the checkout.
@@ -59,11 +64,11 @@ def _install(environment: Environment, tree: Path, label: str) -> Path:
     lock = environment.repository / "requirements.lock"
     with tempfile.TemporaryDirectory() as directory:
         ours = Path(directory)
-        folders = [tree / "packages" / name for name in PACKAGES]
+        folders = [tree / "packages" / package for package in PACKAGES[name]]
         image_context.build_wheels(environment, folders, ours)
         built = sorted(ours.glob("*.whl"))
         digest = _digest([lock, *built], environment.python)
-        target = environment.cache.root / "bench" / label / digest
+        target = environment.cache.root / "bench" / f"{name}-{label}" / digest
         if not (target / "complete").exists():
             shutil.rmtree(target.parent, ignore_errors=True)
             subprocesses.run([uv, "venv", "--quiet", "--python", environment.python, target])
@@ -73,7 +78,7 @@ def _install(environment: Environment, tree: Path, label: str) -> Path:
                 [*install, *built], env={**environment.variables, "UV_CONSTRAINT": str(lock)}
             )
             (target / "complete").touch()
-    return target / "bin" / "nvdra-gpu-plugin"
+    return target / "bin" / name
 
 
 def _digest(files: list[Path], python: str) -> str:

@@ -7,6 +7,7 @@ every verdict.
 """
 
 import argparse
+import itertools
 import json
 import os
 import shutil
@@ -15,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -37,6 +38,12 @@ OURS, NEW, BARE = "webhook", "new_configs", "bare"
 UNKEPT = 4 * KEPT_CHECKS
 """So many different configs in turn that each was forgotten when it comes again."""
 GATES = "TimeSlicingSettings=true,MPSSupport=true"
+
+PROGRAM = (sys.executable, "-m", "nvdra_webhook")
+"""The webhook of the checkout."""
+
+KeyPair = tuple[Path, Path]
+"""The files of a certificate and of its key."""
 
 _SCRIPT = Path(__file__).with_name("reviews.lua")
 
@@ -62,12 +69,13 @@ def measure(rounds: int = ROUNDS, seconds: int = SECONDS) -> dict[str, Any]:
     found: dict[str, list[Round]] = {OURS: [], NEW: [], BARE: []}
     with tempfile.TemporaryDirectory(prefix="nvw-") as name:
         directory = Path(name)
-        certificate, key = _key_pair(directory)
+        pair = _key_pair(directory)
         for _ in range(rounds):
             for kind, results in found.items():
                 port = ports.free_ports(1)[0]
                 bodies = _write_bodies(directory / f"{kind}.jsonl", kind)
-                with _server(kind, certificate, key, port, directory) as process:
+                command = _bare(pair, port) if kind == BARE else _ours(pair, port)
+                with _server(command, port, directory) as process:
                     results.append(_run(program, port, bodies, seconds, process.pid))
     ours, new, bare = map(_median, found.values())
     return {
@@ -81,6 +89,35 @@ def measure(rounds: int = ROUNDS, seconds: int = SECONDS) -> dict[str, Any]:
         "ratio": round(ours["per_s"] / bare["per_s"], 2),
         "new_ratio": round(new["per_s"] / bare["per_s"], 2),
         "processes": 1,
+    }
+
+
+def side_by_side(
+    programs: Mapping[str, Path], rounds: int = ROUNDS, seconds: int = SECONDS
+) -> dict[str, dict[str, dict[str, float]]]:
+    """Measure several webhooks in turns, with configs that they remember and with new ones.
+
+    Returns:
+        The figures by the name of the program and the kind of configs.
+
+    Raises:
+        RuntimeError: A verdict was wrong, or a request failed.
+    """
+    wrk_program = wrk()
+    found: dict[str, dict[str, list[Round]]] = {name: {OURS: [], NEW: []} for name in programs}
+    with tempfile.TemporaryDirectory(prefix="nvw-") as name:
+        directory = Path(name)
+        pair = _key_pair(directory)
+        bodies = {kind: _write_bodies(directory / f"{kind}.jsonl", kind) for kind in (OURS, NEW)}
+        for _, kind, label in itertools.product(range(rounds), bodies, programs):
+            port = ports.free_ports(1)[0]
+            command = _ours(pair, port, (str(programs[label]),))
+            with _server(command, port, directory) as process:
+                result = _run(wrk_program, port, bodies[kind], seconds, process.pid)
+            found[label][kind].append(result)
+    return {
+        label: {kind: _median(results) for kind, results in by_kind.items()}
+        for label, by_kind in found.items()
     }
 
 
@@ -122,7 +159,7 @@ def wrk() -> str:
     return path
 
 
-def _key_pair(directory: Path) -> tuple[Path, Path]:
+def _key_pair(directory: Path) -> KeyPair:
     now = datetime.now(UTC)
     pair = authority.issue(authority.create(now), ["localhost"], now)
     certificate, key = directory / "tls.crt", directory / "tls.key"
@@ -149,22 +186,27 @@ def _write_bodies(path: Path, kind: str) -> Path:
     return path
 
 
+def _bare(pair: KeyPair, port: int) -> Sequence[str]:
+    return (sys.executable, "-m", "bench.bare_webhook", *map(str, pair), str(port))
+
+
+def _ours(pair: KeyPair, port: int, program: Sequence[str] = PROGRAM) -> Sequence[str]:
+    certificate, key = map(str, pair)
+    return (
+        *(*program, "--tls-cert-file", certificate, "--tls-private-key-file", key),
+        *("--bind-address=127.0.0.1", "--port", str(port)),
+        *("--feature-gates", GATES, "--cluster-lookup-interval=0s"),
+        *("--http-endpoint", f"127.0.0.1:{ports.free_ports(1)[0]}", "--debug-endpoint="),
+        "--shutdown-grace-period=0s",
+    )
+
+
 @contextmanager
 def _server(
-    kind: str, certificate: Path, key: Path, port: int, directory: Path
+    command: Sequence[str], port: int, directory: Path
 ) -> Iterator["subprocess.Popen[bytes]"]:
-    if kind == BARE:
-        argv = ["-m", "bench.bare_webhook", str(certificate), str(key), str(port)]
-    else:
-        argv = [
-            *("-m", "nvdra_webhook", "--tls-cert-file", str(certificate)),
-            *("--tls-private-key-file", str(key), "--bind-address=127.0.0.1"),
-            *("--port", str(port), "--feature-gates", GATES, "--cluster-lookup-interval=0s"),
-            *("--http-endpoint", f"127.0.0.1:{ports.free_ports(1)[0]}", "--debug-endpoint="),
-            "--shutdown-grace-period=0s",
-        ]
-    with (directory / f"{kind}.log").open("ab") as log:
-        process = subprocess.Popen([sys.executable, *argv], stdout=log, stderr=log)
+    with (directory / "servers.log").open("ab") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log)
     try:
         _wait_listening(process, port)
         yield process
