@@ -280,9 +280,8 @@ MUTANTS: Final = (
     Mutant(
         "lost nodes: a node that was lost stays lost",
         f"{_CONTROLLER}/lost_nodes.py",
-        '            inquiry.lost_because = next(map(_lost_because, page.get("items") or ()), "")\n',
-        "            inquiry.lost_because = inquiry.lost_because or next(\n"
-        '                map(_lost_because, page.get("items") or ()), ""\n            )\n',
+        "inquiry.lost_because = next(map(",
+        "inquiry.lost_because = inquiry.lost_because or next(map(",
         "A tray has its power back, and the domain stays NotReady.",
         (),
         component=(
