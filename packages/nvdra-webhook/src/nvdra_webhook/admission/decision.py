@@ -106,7 +106,7 @@ class Examiner:
         devices = new.devices(kind)
         path = _PREFIXES[kind]
         stored = (old.devices(kind).config if old else None) or ()
-        before = {entry.content() for entry in stored}
+        before = {entry.content() for entry in stored} if stored else frozenset()
         texts: list[str] = []
         causes: list[Cause] = []
         wrong_kinds: list[str] = []

@@ -110,10 +110,11 @@ def of_devices(
     own = [
         (index, entry)
         for index, entry in enumerate(devices.config or ())
-        if entry.opaque is not None
+        if entry.requests
+        and entry.opaque is not None
         and entry.opaque.driver in (names.GPU_DRIVER, names.COMPUTE_DOMAIN_DRIVER)
     ]
-    if any(entry.requests for _, entry in own):
+    if own:
         yield from _unknown_requests(devices, path, own)
         yield from _overridden(path, own)
     if valid:

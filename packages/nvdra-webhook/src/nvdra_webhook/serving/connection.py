@@ -121,7 +121,9 @@ class Connection(BoundedConnection):
 
     def _hold(self) -> None:
         """Count the bytes of the requests that are not answered."""
-        held = self._received + sum(len(request.body) for request, _ in self._waiting)
+        held = self._received
+        if self._waiting:
+            held += sum(len(request.body) for request, _ in self._waiting)
         if held != self.held_bytes:
             self._connections.hold(self, held)
 
@@ -180,11 +182,15 @@ class Connection(BoundedConnection):
     def on_url(self, url: bytes) -> None:
         """A part of the target of a request."""
         self._target += url
-        self._check_header_size(len(url))
+        self._header_bytes += len(url)
+        if self._header_bytes > MAX_HEADER_BYTES:
+            self._refuse_headers()
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A header of a request, or of the end of a chunked body."""
-        self._check_header_size(len(name) + len(value))
+        self._header_bytes += len(name) + len(value)
+        if self._header_bytes > MAX_HEADER_BYTES:
+            self._refuse_headers()
         lower = name.lower()
         if lower == b"content-type":
             self._content_type = value
@@ -192,7 +198,8 @@ class Connection(BoundedConnection):
             self._expects_continue = value.lower() == b"100-continue"
         elif lower == b"content-length":
             # The parser refuses what exceeds 64 bits, and lets any number of zeros through.
-            self._announced = int(value.lstrip(b"0") or b"0") if value.isdigit() else 0
+            digits = value if value[:1] != b"0" else value.lstrip(b"0")
+            self._announced = int(digits) if digits.isdigit() else 0
 
     def on_headers_complete(self) -> None:
         """The body begins."""
@@ -208,8 +215,10 @@ class Connection(BoundedConnection):
         self._received += len(body)
         if self._received > self._limits.max_body_bytes:
             self._refuse_body()
-        elif not self._is_closing:
+        elif not self._is_closing and self._body:
             self._add(body)
+        elif not self._is_closing:
+            self._body.append(body)
 
     def on_message_complete(self) -> None:
         """The request is complete: answer it, or have it wait for its turn."""
@@ -218,7 +227,7 @@ class Connection(BoundedConnection):
         method = self._parser.get_method().decode("latin-1")
         keep = self._parser.should_keep_alive()
         path, _, query = self._target.decode("latin-1").partition("?")
-        body = b"".join(self._body)
+        body = bytes(self._body[0]) if len(self._body) == 1 else b"".join(self._body)
         content_type = self._content_type.decode("latin-1")
         self._reset()
         request = HttpRequest(method, path, query, content_type, body)
@@ -270,9 +279,9 @@ class Connection(BoundedConnection):
             self._wait_for_request()
 
     def _add(self, body: bytes) -> None:
-        """Keep a part of the body: a small one with the last, as an object takes fifty bytes."""
-        last = self._body[-1] if self._body else None
-        if last is None or len(last) + len(body) > _PART_BYTES:
+        """Keep a later part of the body: a small one with the last, as an object takes 50 bytes."""
+        last = self._body[-1]
+        if len(last) + len(body) > _PART_BYTES:
             self._body.append(body)
         elif isinstance(last, bytearray):
             last += body
@@ -289,7 +298,7 @@ class Connection(BoundedConnection):
         self._expects_continue = False
         self._announced = 0
         self._received = 0
-        self._header_bytes = 0
+        self._header_bytes: int = 0
         self._body: list[bytes | bytearray] = []
 
     def _wait_for_request(self) -> None:
@@ -299,13 +308,11 @@ class Connection(BoundedConnection):
         if self._is_draining:
             self._close()
 
-    def _check_header_size(self, more: int) -> None:
-        self._header_bytes += more
-        if self._header_bytes > MAX_HEADER_BYTES:
-            self._refuse(
-                HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
-                f"the headers are longer than {MAX_HEADER_BYTES} bytes",
-            )
+    def _refuse_headers(self) -> None:
+        self._refuse(
+            HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
+            f"the headers are longer than {MAX_HEADER_BYTES} bytes",
+        )
 
     def _refuse_body(self) -> None:
         self._refuse(
