@@ -93,7 +93,7 @@ def measure(rounds: int = ROUNDS, seconds: int = SECONDS) -> dict[str, Any]:
 
 
 def side_by_side(
-    programs: Mapping[str, Path], rounds: int = 4 * ROUNDS, seconds: int = 2
+    programs: Mapping[str, Path], rounds: int = 2 * ROUNDS, seconds: int = SECONDS
 ) -> dict[str, dict[str, dict[str, float]]]:
     """Measure several webhooks in turns, with configs that they remember and with new ones.
 

@@ -268,8 +268,8 @@ MUTANTS: Final = (
     Mutant(
         "lost nodes: a daemon whose pod was never Ready counts for ever",
         f"{_CONTROLLER}/lost_nodes.py",
-        "            if _is_unconfirmed(pod) and pod.node in known\n",
-        "            if False\n",
+        "    return replace(pod, down_because=inquiry.lost_because)\n",
+        "    return pod\n",
         "A tray loses its power just after its daemon has joined, and the domain stays Ready.",
         (),
         component=(

@@ -4,7 +4,8 @@
 For the pods of a lost node the node controller of Kubernetes sets the condition Ready to False,
 which says nothing of a pod where it is False already: of one whose daemon said that it is ready a
 moment before the readiness probe would have. Only the Node says it then. Nodes are read when such
-a pod stays for some seconds, and again from time to time while that lasts.
+a pod stays for some seconds, and again from time to time while that lasts. A container
+that was started since then ends the loss: only a kubelet reports it.
 """
 
 import asyncio
@@ -33,8 +34,15 @@ _CALL_TIMEOUT_S: Final = 5.0
 
 @dataclass
 class _Inquiry:
+    """What is asked about a pod's node, as long as the pod's container is the same."""
+
+    running_since: str
     due: float
     lost_because: str = ""
+
+    def is_about(self, pod: DaemonPod) -> bool:
+        """Whether it is about this container."""
+        return self.running_since == pod.running_since
 
 
 class LostNodes:
@@ -47,21 +55,20 @@ class LostNodes:
     def judged(self, uid: DomainUID, pods: Sequence[DaemonPod]) -> tuple[DaemonPod, ...]:
         """The pods, of which those on lost nodes are down."""
         known = self._inquiries.get(uid, {})
-        return tuple(
-            replace(pod, down_because=known[pod.node].lost_because)
-            if _is_unconfirmed(pod) and pod.node in known
-            else pod
-            for pod in pods
-        )
+        return tuple(_judged(pod, known.get(pod.node)) for pod in pods)
 
     async def inquire(self, uid: DomainUID, pods: Sequence[DaemonPod]) -> float | None:
         """Ask if it is time to. Returns the seconds until it is; None if no node may be lost."""
         now = asyncio.get_running_loop().time()
         before = self._inquiries.pop(uid, {})
-        nodes = {pod.node for pod in pods if _is_unconfirmed(pod)}
-        if not nodes:
+        known: dict[NodeName, _Inquiry] = {}
+        for pod in filter(_is_unconfirmed, pods):
+            former = before.get(pod.node)
+            if former is None or not former.is_about(pod):
+                former = _Inquiry(pod.running_since, now + FIRST_AFTER_S)
+            known[pod.node] = former
+        if not known:
             return None
-        known = {node: before.get(node) or _Inquiry(now + FIRST_AFTER_S) for node in nodes}
         self._inquiries[uid] = known
         due = sorted((inquiry.due, node) for node, inquiry in known.items() if inquiry.due <= now)
         async with asyncio.TaskGroup() as group:
@@ -82,6 +89,12 @@ class LostNodes:
             LOG.v(2, "Cannot read whether a node is lost", node=node, error=str(error))
         else:
             inquiry.lost_because = next(map(_lost_because, page.get("items") or ()), "")
+
+
+def _judged(pod: DaemonPod, inquiry: _Inquiry | None) -> DaemonPod:
+    if inquiry is None or not inquiry.is_about(pod) or not _is_unconfirmed(pod):
+        return pod
+    return replace(pod, down_because=inquiry.lost_because)
 
 
 def _is_unconfirmed(pod: DaemonPod) -> bool:

@@ -29,6 +29,20 @@ def set_status(world: DriverInstallation, path: str, **fields: Any) -> None:
     world.server.request("PUT", f"{path}/status", {**stored, "status": status})
 
 
+def not_found_ready(running_since: str) -> dict[str, Any]:
+    """The status of a pod whose readiness probe has not passed since its container was started."""
+    container = {"name": "compute-domain-daemon", "image": "daemon:1", "imageID": ""}
+    running = {
+        "ready": False,
+        "restartCount": 0,
+        "state": {"running": {"startedAt": running_since}},
+    }
+    return {
+        "conditions": [{"type": "Ready", "status": "False", "reason": "ContainersNotReady"}],
+        "containerStatuses": [{**container, **running}],
+    }
+
+
 async def test_a_node_that_is_lost_before_its_daemon_was_found_ready_does_not_count(
     world: DriverInstallation,
 ) -> None:
@@ -38,14 +52,7 @@ async def test_a_node_that_is_lost_before_its_daemon_was_found_ready_does_not_co
     clique = {names.CLIQUE_LABEL: domain_objects.CLIQUE}
     pod = world.create_running_daemon_pod(node, uid, **clique)
     pod_path = f"/api/v1/namespaces/{world.driver_namespace}/pods/{pod['metadata']['name']}"
-    container = {"name": "compute-domain-daemon", "image": "daemon:1", "imageID": ""}
-    not_found_ready = {
-        "conditions": [{"type": "Ready", "status": "False", "reason": "ContainersNotReady"}],
-        "containerStatuses": [
-            {**container, "ready": False, "restartCount": 0, "state": {"running": {}}}
-        ],
-    }
-    set_status(world, pod_path, **not_found_ready)
+    set_status(world, pod_path, **not_found_ready("2026-11-30T08:00:00Z"))
     says = announcements.annotation(Announcement(pod["status"]["podIP"], is_ready=True))
     world.annotate_pod(pod, {names.DAEMON_ANNOTATION: says})
     await wait_until(lambda: world.status()["readyNodes"] == 1)
@@ -59,3 +66,8 @@ async def test_a_node_that_is_lost_before_its_daemon_was_found_ready_does_not_co
 
     set_status(world, f"/api/v1/nodes/{node}", conditions=[{"type": "Ready", "status": "True"}])
     await wait_until(lambda: world.status()["readyNodes"] == 1, AGAIN_AFTER_S + 15)
+
+    set_status(world, f"/api/v1/nodes/{node}", conditions=[LOST])
+    await wait_until(lambda: world.status()["readyNodes"] == 0, AGAIN_AFTER_S + 15)
+    set_status(world, pod_path, **not_found_ready("2026-11-30T08:05:00Z"))
+    await wait_until(lambda: world.status()["readyNodes"] == 1, AGAIN_AFTER_S / 2)
