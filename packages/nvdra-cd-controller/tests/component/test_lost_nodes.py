@@ -39,7 +39,7 @@ def not_found_ready(running_since: str) -> dict[str, Any]:
     }
     return {
         "conditions": [{"type": "Ready", "status": "False", "reason": "ContainersNotReady"}],
-        "containerStatuses": [{**container, **running}],
+        "containerStatuses": [{**container, "ready": False, "restartCount": 0, "state": state}],
     }
 
 
