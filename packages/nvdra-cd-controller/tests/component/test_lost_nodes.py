@@ -32,11 +32,7 @@ def set_status(world: DriverInstallation, path: str, **fields: Any) -> None:
 def not_found_ready(running_since: str) -> dict[str, Any]:
     """The status of a pod whose readiness probe has not passed since its container was started."""
     container = {"name": "compute-domain-daemon", "image": "daemon:1", "imageID": ""}
-    running = {
-        "ready": False,
-        "restartCount": 0,
-        "state": {"running": {"startedAt": running_since}},
-    }
+    state = {"running": {"startedAt": running_since}}
     return {
         "conditions": [{"type": "Ready", "status": "False", "reason": "ContainersNotReady"}],
         "containerStatuses": [{**container, "ready": False, "restartCount": 0, "state": state}],
