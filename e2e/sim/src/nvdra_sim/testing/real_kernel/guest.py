@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs a guest to its end, and shows what its command says while it runs."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import IO
+
+from nvdra_sim.testing.real_kernel.console import Phase, Progress
+
+START_S = 90.0
+"""A start takes 8 to 12 s on a machine that does nothing else."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A guest that has ended.
+
+    Attributes:
+        progress: How far it came.
+        seconds: How long it ran.
+        is_late: Whether it was ended because it had used up its time.
+    """
+
+    progress: Progress
+    seconds: float
+    is_late: bool
+
+
+def run(command: Sequence[str], environment: dict[str, str], limit_s: float) -> Run:
+    """Run a guest. Its process ends with this call, and with this process.
+
+    Args:
+        command: The command of QEMU.
+        environment: Its variables.
+        limit_s: How long all of it may take. A start has `START_S` of it.
+    """
+    began = time.monotonic()
+    progress = Progress()
+    is_late = False
+    with _started(command, environment) as output:
+        lines = _Lines(output)
+        while progress.phase is not Phase.ENDED:
+            allowed_s = START_S if progress.phase is Phase.STARTING else limit_s
+            line = lines.next(began + min(allowed_s, limit_s))
+            if line is None:
+                is_late = not lines.has_ended
+                break
+            former, progress = progress, progress.after(line)
+            if former == progress:
+                print(f"  {line}", flush=True)
+    return Run(progress, time.monotonic() - began, is_late)
+
+
+class _Lines:
+    """The lines of a pipe, with a deadline for each."""
+
+    def __init__(self, pipe: IO[bytes]) -> None:
+        self._pipe = pipe
+        self._rest = b""
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(pipe, selectors.EVENT_READ)
+        self.has_ended = False
+
+    def next(self, deadline: float) -> str | None:
+        """The next line; None at the end of the pipe (`has_ended`) or at the deadline."""
+        while b"\n" not in self._rest:
+            if not self._selector.select(max(0.0, deadline - time.monotonic())):
+                return None
+            data = os.read(self._pipe.fileno(), 65536)
+            if not data:
+                self.has_ended = True
+                return None
+            self._rest += data
+        line, _, self._rest = self._rest.partition(b"\n")
+        return line.decode(errors="replace").rstrip("\r")
+
+
+@contextmanager
+def _started(command: Sequence[str], environment: dict[str, str]) -> Iterator[IO[bytes]]:
+    # The kernel kills QEMU if this process is killed itself.
+    process = subprocess.Popen(
+        ["setpriv", "--pdeathsig", "KILL", *command],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    assert process.stdout is not None
+    try:
+        yield process.stdout
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
