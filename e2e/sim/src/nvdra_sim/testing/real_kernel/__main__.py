@@ -67,6 +67,7 @@ def main(arguments: Sequence[str]) -> int:
 def _run(tree: Tree, command: str, limit_s: float) -> int:
     """Run a command in a guest, and return its exit status."""
     CONSOLE.parent.mkdir(parents=True, exist_ok=True)
+    CONSOLE.write_text("")
     with tempfile.TemporaryDirectory(prefix="real-kernel-") as folder:
         archive = Path(folder) / "initramfs"
         initramfs.write(archive, tree, _settings(tree, command), _files(tree))

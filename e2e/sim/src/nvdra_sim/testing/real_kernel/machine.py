@@ -80,7 +80,7 @@ def command(tree: Tree, initramfs: Path, console: Path) -> list[str]:
 
 
 def _disk(number: int) -> str:
-    return f"driver=null-co,node-name=disk{number},size=1M,read-zeroes=on"
+    return f"driver=null-co,node-name=disk{number},size=1048576,read-zeroes=on"
 
 
 def _options(name: str, values: Iterable[str]) -> list[str]:
