@@ -3,7 +3,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
 from nvdra_sim.testing.passthrough.board import BackEnd
 from nvdra_sim.testing.passthrough.host import Host, restored
 

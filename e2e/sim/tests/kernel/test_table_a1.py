@@ -156,7 +156,7 @@ def test_container_node_comes_with_the_module(host: Host) -> None:
     """A1.6: in a devtmpfs, `/dev/vfio/vfio` exists while the module `vfio` is loaded."""
     node = host.vfio_nodes / "vfio"
     assert node.exists()
-    assert host.modprobe("-r", "vfio_iommu_type1", "vfio_pci") == 0
+    assert host.modprobe("-r", "vfio_pci", "vfio_iommu_type1") == 0
     wait_until(lambda: not node.exists(), "/dev/vfio/vfio is gone")
     assert not host.pci.has_driver(VFIO)
     assert host.modprobe(VFIO) == 0

@@ -2,7 +2,7 @@
 from nvdra_sim.testing.real_kernel import debian
 
 LISTING = """\
-'http://deb.debian.org/debian/pool/main/q/qemu/qemu-system-x86_7.2%2bdfsg-7%2bdeb12u18%2bb3_amd64.deb' \
+'http://deb.debian.org/debian/pool/qemu-system-x86_7.2%2bdfsg-7%2bdeb12u18%2bb3_amd64.deb' \
 qemu-system-x86_1%3a7.2+dfsg-7+deb12u18+b3_amd64.deb 8700000 SHA256:00ff
 'http://deb.debian.org/debian/pool/main/k/kmod/kmod_30%2b20221128-1_amd64.deb' \
 kmod_30+20221128-1_amd64.deb 93000 SHA256:00ff

@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-
 from nvdra_sim.testing.real_kernel import guest
 from nvdra_sim.testing.real_kernel.console import Phase, Progress
 
@@ -44,6 +43,11 @@ def test_lines_of_the_command_are_shown_while_it_runs(capsys: pytest.CaptureFixt
 def test_a_guest_that_ends_early_has_no_status() -> None:
     done = run("print('Kernel panic')", 20)
     assert (done.progress, done.is_late) == (Progress(Phase.STARTING), False)
+    assert done.qemu_status == 0
+
+
+def test_a_guest_that_cannot_start_has_the_status_of_qemu() -> None:
+    assert run("raise SystemExit(3)", 20).qemu_status == 3
 
 
 def test_a_guest_that_hangs_is_ended(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
-
 from nvdra_sim.testing.real_kernel import kernel_modules
 
 DEPENDENCIES = """\

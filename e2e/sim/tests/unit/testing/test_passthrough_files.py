@@ -5,7 +5,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from nvdra_sim.testing.passthrough import processes
 from nvdra_sim.testing.passthrough.board import BackEnd
 from nvdra_sim.testing.passthrough.pci_files import OK, PciFiles, write
@@ -63,7 +62,7 @@ def test_a_writer_that_blocks_is_seen_in_proc(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDWR)
-    writer = Writer(pipe, "x" * (1 << 20))  # more than a pipe holds
+    writer = Writer(pipe, "x" * 100_000)  # more than the 64 KiB of a pipe
     processes.wait_until(lambda: processes.state(writer.pid) == processes.SLEEPING, "it sleeps")
     assert processes.stays(lambda: not writer.has_ended, 0.2)
     assert writer.pid in processes.children(os.getpid())

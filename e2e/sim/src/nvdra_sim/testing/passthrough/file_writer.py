@@ -3,8 +3,8 @@
 
     python -I -S file_writer.py FILE TEXT
 
-It says `writing` before the write, and then `ok` or the name of the error. It needs the standard
-library only, so that it starts quickly where the processor is emulated.
+It says `writing` before the write, and then `ok` or the name of the error. It imports what
+is built into Python only, so that it starts quickly on an emulated processor.
 """
 
 import errno

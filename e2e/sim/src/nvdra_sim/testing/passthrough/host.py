@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A kernel with functions to rebind, for one test: what the test starts ends, and drivers return."""
+"""A kernel with functions that a test rebinds. After it, processes end and drivers return."""
 
 from __future__ import annotations
 

@@ -53,7 +53,8 @@ class PciFiles:
 
     def members(self, group: str) -> set[str]:
         """The addresses of all functions and bridges of a group."""
-        return set(os.listdir(self.sys_root / "kernel/iommu_groups" / group / "devices"))
+        directory = self.sys_root / "kernel/iommu_groups" / group / "devices"
+        return {path.name for path in directory.iterdir()}
 
     def override(self, address: str) -> str:
         """The text of `driver_override` without its end of line."""
@@ -62,7 +63,7 @@ class PciFiles:
     def vfio_name(self, address: str) -> str | None:
         """The entry of `vfio-dev`, `vfioN`, that a function has while it is on a VFIO driver."""
         directory = self.device(address) / "vfio-dev"
-        names = os.listdir(directory) if directory.is_dir() else []
+        names = [path.name for path in directory.iterdir()] if directory.is_dir() else []
         assert len(names) <= 1, names
         return names[0] if names else None
 

@@ -125,10 +125,10 @@ def state(pid: int) -> str | None:
 def children(pid: int) -> list[int]:
     """The processes that have this parent."""
     found = []
-    for name in os.listdir("/proc"):
-        fields = _stat(int(name)) if name.isdigit() else []
+    for path in Path("/proc").glob("[0-9]*"):
+        fields = _stat(int(path.name))
         if fields and int(fields[1]) == pid:
-            found.append(int(name))
+            found.append(int(path.name))
     return found
 
 

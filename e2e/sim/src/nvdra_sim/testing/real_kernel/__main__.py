@@ -25,6 +25,7 @@ from nvdra_sim.testing.real_kernel import debian, guest, initramfs, machine
 from nvdra_sim.testing.real_kernel.console import Phase
 from nvdra_sim.testing.real_kernel.debian import Tree
 from nvdra_sim.testing.real_kernel.errors import RealKernelError
+from nvdra_sim.testing.real_kernel.guest import Run
 
 REPOSITORY = Path(__file__).resolve().parents[6]
 TESTS = REPOSITORY / "e2e/sim/tests/kernel"
@@ -76,17 +77,28 @@ def _run(tree: Tree, command: str, limit_s: float) -> int:
         for start in range(1, STARTS + 1):
             print(f"▸ Linux {tree.release} in QEMU, start {start}", flush=True)
             done = guest.run(argv, environment, limit_s)
-            if done.progress.phase is not Phase.STARTING:
+            if done.progress.phase is not Phase.STARTING or done.qemu_status:
                 break
             print(f"  it ended after {done.seconds:.0f} s, before the first test", flush=True)
     facts = f"Linux {tree.release}, {done.seconds:.0f} s of {limit_s:.0f} s"
-    if done.progress.status is not None:
-        mark = "✗" if done.progress.status else "✓"
-        print(f"{mark} real kernel: {facts}", flush=True)
-        return done.progress.status
-    why = "did not end in time; --limit-s=600 allows more" if done.is_late else "has ended"
-    tail = "\n".join(CONSOLE.read_text(errors="replace").splitlines()[-20:])
-    raise RealKernelError(f"the guest {why} ({facts}). {CONSOLE} ends with:\n{tail}")
+    if done.progress.status is None:
+        raise RealKernelError(f"{_why(done)} ({facts}). {CONSOLE} ends with:\n{_console_tail()}")
+    mark = "✗" if done.progress.status else "✓"
+    print(f"{mark} real kernel: {facts}", flush=True)
+    return done.progress.status
+
+
+def _why(done: Run) -> str:
+    """What kept a guest from its end, and what may help."""
+    if done.qemu_status:
+        return f"QEMU ended with {done.qemu_status}; after an update of this machine, try --renew"
+    if done.is_late:
+        return "the guest did not end in time; on a busy machine, try --limit-s=600"
+    return "the guest has ended before its command"
+
+
+def _console_tail() -> str:
+    return "\n".join(CONSOLE.read_text(errors="replace").splitlines()[-20:])
 
 
 def _settings(tree: Tree, command: str) -> dict[str, str]:

@@ -26,11 +26,14 @@ class Run:
         progress: How far it came.
         seconds: How long it ran.
         is_late: Whether it was ended because it had used up its time.
+        qemu_status: The exit status of QEMU if it has ended by itself: 0 after a panic or a
+            power-off of the guest, another one if QEMU could not start it.
     """
 
     progress: Progress
     seconds: float
     is_late: bool
+    qemu_status: int | None
 
 
 def run(command: Sequence[str], environment: dict[str, str], limit_s: float) -> Run:
@@ -44,18 +47,21 @@ def run(command: Sequence[str], environment: dict[str, str], limit_s: float) -> 
     began = time.monotonic()
     progress = Progress()
     is_late = False
-    with _started(command, environment) as output:
-        lines = _Lines(output)
+    qemu_status = None
+    with _started(command, environment) as process:
+        assert process.stdout is not None
+        lines = _Lines(process.stdout)
         while progress.phase is not Phase.ENDED:
             allowed_s = START_S if progress.phase is Phase.STARTING else limit_s
             line = lines.next(began + min(allowed_s, limit_s))
             if line is None:
                 is_late = not lines.has_ended
+                qemu_status = process.wait() if lines.has_ended else None
                 break
             former, progress = progress, progress.after(line)
             if former == progress:
                 print(f"  {line}", flush=True)
-    return Run(progress, time.monotonic() - began, is_late)
+    return Run(progress, time.monotonic() - began, is_late, qemu_status)
 
 
 class _Lines:
@@ -83,7 +89,9 @@ class _Lines:
 
 
 @contextmanager
-def _started(command: Sequence[str], environment: dict[str, str]) -> Iterator[IO[bytes]]:
+def _started(
+    command: Sequence[str], environment: dict[str, str]
+) -> Iterator[subprocess.Popen[bytes]]:
     # The kernel kills QEMU if this process is killed itself.
     process = subprocess.Popen(
         ["setpriv", "--pdeathsig", "KILL", *command],
@@ -92,10 +100,8 @@ def _started(command: Sequence[str], environment: dict[str, str]) -> Iterator[IO
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
     )
-    assert process.stdout is not None
     try:
-        yield process.stdout
+        yield process
     finally:
         process.kill()
-        process.wait()
-        process.stdout.close()
+        process.communicate()
