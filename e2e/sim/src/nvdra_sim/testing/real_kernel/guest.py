@@ -85,7 +85,8 @@ class _Lines:
                 return None
             self._rest += data
         line, _, self._rest = self._rest.partition(b"\n")
-        return line.decode(errors="replace").rstrip("\r")
+        # What a terminal would show of a line that is written several times.
+        return line.decode(errors="replace").rstrip("\r").rpartition("\r")[2]
 
 
 @contextmanager
