@@ -28,3 +28,11 @@ def test_packages_have_the_version_that_apt_has_chosen() -> None:
 def test_the_kernel_is_what_its_package_depends_on() -> None:
     assert debian.kernel_image(RECORD) == "linux-image-6.12.117+deb12-amd64"
     assert debian.kernel_image(RECORD.replace("Depends", "Suggests")) is None
+
+
+def test_modules_are_made_with_what_belongs_to_the_kernel() -> None:
+    assert debian.build_packages("linux-image-6.12.117+deb12-amd64") == [
+        "linux-headers-6.12.117+deb12-amd64",
+        "linux-headers-6.12.117+deb12-common",
+        "linux-kbuild-6.12.117+deb12",
+    ]

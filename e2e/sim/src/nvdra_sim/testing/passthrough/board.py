@@ -34,6 +34,7 @@ class Board:
         bridge: The address of that bridge (class 0604).
         composite: Functions of one slot that share a group, like a GPU and its audio function. The
             first one is the function 0.
+        gpus: Functions of the driver nvidia, each alone in its group.
     """
 
     first: Function
@@ -41,11 +42,12 @@ class Board:
     pair: tuple[Function, Function]
     bridge: str
     composite: tuple[Function, ...] = ()
+    gpus: tuple[Function, ...] = ()
 
     @property
     def functions(self) -> tuple[Function, ...]:
         """All functions with a native driver."""
-        return (self.first, self.second, *self.pair, *self.composite)
+        return (self.first, self.second, *self.pair, *self.composite, *self.gpus)
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,7 @@ class BackEnd:
                 pair=(_function(board["pair"][0]), _function(board["pair"][1])),
                 bridge=board["bridge"],
                 composite=tuple(_function(value) for value in board["composite"]),
+                gpus=tuple(_function(value) for value in board["gpus"]),
             ),
             holder=values["holder"],
             modprobe=values["modprobe"],

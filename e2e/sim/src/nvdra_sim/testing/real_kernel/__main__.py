@@ -21,7 +21,7 @@ from pathlib import Path
 
 from nvdra_sim.testing.passthrough.board import BackEnd
 from nvdra_sim.testing.passthrough.processes import REAL_HOLDER
-from nvdra_sim.testing.real_kernel import debian, guest, initramfs, machine
+from nvdra_sim.testing.real_kernel import debian, guest, initramfs, machine, stand_in
 from nvdra_sim.testing.real_kernel.console import Phase
 from nvdra_sim.testing.real_kernel.debian import Tree
 from nvdra_sim.testing.real_kernel.errors import RealKernelError
@@ -109,10 +109,10 @@ def _settings(tree: Tree, command: str) -> dict[str, str]:
     }
 
 
-def _files(tree: Tree) -> dict[str, str]:
+def _files(tree: Tree) -> dict[str, bytes]:
     """The programs and data in `GUEST_FILES`."""
     programs = {
-        name: f'#!/bin/sh\nexec {shlex.join(tree.command("bin/kmod", name))} "$@"\n'
+        name: f'#!/bin/sh\nexec {shlex.join(tree.command("bin/kmod", name))} "$@"\n'.encode()
         for name in KMOD_COMMANDS
     }
     back_end = BackEnd(
@@ -125,7 +125,9 @@ def _files(tree: Tree) -> dict[str, str]:
         rmmod=[f"{GUEST_FILES}/rmmod"],
         kernel_log=Path("/dev/kmsg"),
     )
-    return {**programs, "back-end.json": back_end.to_json()}
+    module = stand_in.build(tree).read_bytes()
+    text = back_end.to_json().encode()
+    return {**programs, stand_in.NAME: module, "back-end.json": text}
 
 
 def _pytest(tests: Sequence[str]) -> str:

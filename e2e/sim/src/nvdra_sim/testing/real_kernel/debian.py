@@ -24,7 +24,7 @@ KERNEL = "linux-image-6.12-amd64"
 archive, beside its own kernel 6.1."""
 PROGRAMS = ("busybox-static", "kmod", "qemu-system-x86")
 EXPECTED = "about 1 min"
-LAYOUT = "1"
+LAYOUT = "2"
 """Changes when what is kept changes, so that an older directory is not used."""
 
 _LIBRARIES = "x86_64-linux-gnu"
@@ -58,6 +58,11 @@ class Tree:
     def busybox(self) -> Path:
         """A program that needs no library."""
         return self.root / "bin/busybox"
+
+    @property
+    def headers(self) -> Path:
+        """The directory in which modules for the kernel are made."""
+        return self.root / f"usr/src/linux-headers-{self.release}"
 
     @property
     def qemu_modules(self) -> Path:
@@ -117,6 +122,14 @@ def kernel_image(record: str) -> str | None:
     return found[1] if found else None
 
 
+def build_packages(image: str) -> list[str]:
+    """The packages to make modules with, for a kernel `linux-image-<version>-<flavour>`."""
+    release = image.removeprefix("linux-image-")
+    version = release.rpartition("-")[0]
+    headers = [f"linux-headers-{part}" for part in (release, f"{version}-common")]
+    return [*headers, f"linux-kbuild-{version}"]
+
+
 def _fetch(scratch: Path) -> None:
     record = _run(["apt-cache", "show", "--no-all-versions", KERNEL])
     image = kernel_image(record)
@@ -128,12 +141,15 @@ def _fetch(scratch: Path) -> None:
     folder.mkdir()
     # As the user who calls: the user _apt cannot write to that directory.
     download = ["apt-get", "download", "-qq", "-o", "APT::Sandbox::User=root"]
-    _run([*download, image, *archives(listing)], folder)
+    _run([*download, image, *build_packages(image), *archives(listing)], folder)
     root = scratch / "root"
     root.mkdir()
     for archive in sorted(folder.glob("*.deb")):
         _run(["dpkg-deb", "--extract", str(archive), str(root)])
     tree = Tree(root)
+    # Debian's own has the absolute path.
+    common = f"../linux-headers-{tree.release.rpartition('-')[0]}-common"
+    (tree.headers / "Makefile").write_text(f"include {common}/Makefile\n")
     _run([*tree.command("bin/kmod", "depmod"), "-b", str(root), tree.release])
 
 

@@ -29,6 +29,7 @@ mount --bind "/root$TREE_MODULES" /root/lib/modules
 mkdir /root/run/nvdra
 cp /files/* /root/run/nvdra
 
+for module in /files/*.ko; do insmod "$module" || echo "insmod $module failed"; done
 for driver in $DRIVERS; do chroot /root /run/nvdra/modprobe "$driver" || echo "modprobe $driver failed"; done
 echo "=== begin"
 chroot /root /bin/sh -c "$COMMAND"

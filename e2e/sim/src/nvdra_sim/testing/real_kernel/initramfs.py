@@ -21,14 +21,17 @@ ROOT_MODULES = ("virtio_pci", "9pnet_virtio", "9p", "overlay")
 INIT = Path(__file__).with_name("init.sh")
 
 
-def write(target: Path, tree: Tree, settings: Mapping[str, str], files: Mapping[str, str]) -> None:
+def write(
+    target: Path, tree: Tree, settings: Mapping[str, str], files: Mapping[str, bytes]
+) -> None:
     """Write the archive.
 
     Args:
         target: The file.
         tree: The kernel and busybox.
         settings: Variables of the shell that runs `init.sh`, without MODULES.
-        files: Name → text of programs and data in `/run/nvdra` of the guest.
+        files: Name → programs and data in `/run/nvdra` of the guest. Modules among them, `*.ko`,
+            are loaded.
     """
     folder = target.with_suffix(".d")
     for name in ("bin", "modules", "files"):
@@ -41,7 +44,7 @@ def write(target: Path, tree: Tree, settings: Mapping[str, str], files: Mapping[
     text = "".join(f"{name}={shlex.quote(value)}\n" for name, value in lines.items())
     (folder / "settings").write_text(text)
     for name, content in files.items():
-        (folder / "files" / name).write_text(content)
+        (folder / "files" / name).write_bytes(content)
         (folder / "files" / name).chmod(0o755)
     _pack(folder, target, tree.busybox)
     shutil.rmtree(folder)

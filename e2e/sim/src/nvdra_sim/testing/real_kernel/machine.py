@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The virtual machine: its PCI functions, and the command that starts it. Nothing is started here.
 
-NVMe disks and network cards stand in for GPUs, because Linux has drivers for them whose `probe`
-and `remove` work without more. Groups follow from the place of a function: QEMU's root complex is
-a group for each slot, and what is behind a PCIe-to-PCI bridge, or is one device without ACS behind
-a root port, shares one. Source: docs/pcie.txt of QEMU, Documentation/driver-api/vfio.rst of Linux.
+NVMe disks and network cards have drivers of Linux whose `probe` and `remove` work without more. The
+device "edu" has none, and is taken by the stand-in for NVIDIA's driver. Groups follow from the
+place of a function: QEMU's root complex is a group for each slot, and what is behind a PCIe-to-PCI
+bridge, or is one device without ACS behind a root port, shares one. Source: docs/pcie.txt of QEMU,
+Documentation/driver-api/vfio.rst of Linux.
 """
 
 from __future__ import annotations
@@ -20,11 +21,13 @@ BOARD = Board(
     second=Function("0000:00:06.0", "nvme"),
     pair=(Function("0000:02:01.0", "e1000"), Function("0000:02:02.0", "e1000")),
     bridge="0000:01:00.0",
-    composite=(Function("0000:03:00.0", "nvme"), Function("0000:03:00.1", "e1000e")),
+    composite=(Function("0000:03:00.0", "nvidia"), Function("0000:03:00.1", "e1000e")),
+    gpus=(Function("0000:00:0a.0", "nvidia"), Function("0000:00:0b.0", "nvidia")),
 )
 """The functions of `DEVICES`, with the bus numbers that QEMU's firmware gives."""
 
-NATIVE_DRIVERS = sorted({function.native for function in BOARD.functions})
+NATIVE_DRIVERS = sorted({function.native for function in BOARD.functions} - {"nvidia"})
+"""Those that modprobe loads. The stand-in for NVIDIA's is loaded as a file."""
 
 DEVICES = (
     "intel-iommu,intremap=on",
@@ -35,9 +38,11 @@ DEVICES = (
     "e1000,bus=bridge1,addr=0x1,romfile=",
     "e1000,bus=bridge1,addr=0x2,romfile=",
     "pcie-root-port,id=port2,addr=0x8,chassis=2",
-    "nvme,drive=disk2,serial=composite,bus=port2,addr=0x0.0,multifunction=on",
+    "edu,bus=port2,addr=0x0.0,multifunction=on",
     "e1000e,bus=port2,addr=0x0.1,romfile=",
     "virtio-9p-pci,fsdev=root,mount_tag=host,addr=0x9",
+    "edu,addr=0xa",
+    "edu,addr=0xb",
 )
 
 BOOT_OPTIONS = (
@@ -71,7 +76,7 @@ def command(tree: Tree, initramfs: Path, console: Path) -> list[str]:
         *("-smp", str(PROCESSORS), "-m", str(MEMORY_MIB)),
         *("-nodefaults", "-display", "none", "-no-reboot"),
         *("-serial", f"file:{console}", "-serial", "stdio"),
-        *_options("-blockdev", (_disk(number) for number in range(3))),
+        *_options("-blockdev", (_disk(number) for number in range(2))),
         *("-fsdev", "local,id=root,path=/,security_model=none,readonly=on,multidevs=remap"),
         *_options("-device", DEVICES),
         *("-kernel", str(tree.kernel), "-initrd", str(initramfs)),
