@@ -11,6 +11,7 @@ from pathlib import Path
 from nvdra_sim.testing.passthrough.board import BackEnd, Function
 from nvdra_sim.testing.passthrough.pci_files import CLEAR, NO_OVERRIDE, OK, VFIO, PciFiles
 from nvdra_sim.testing.passthrough.processes import (
+    GPU_HOLDER,
     PATIENCE_S,
     Holder,
     Writer,
@@ -43,20 +44,30 @@ class Host:
         return writer
 
     def start_unbind(self, function: Function, around: Sequence[str] = ()) -> Writer:
-        """Start a process that unbinds a function from vfio-pci."""
-        return self.start_writer(self.pci.unbind_file(VFIO), function.address, around)
+        """Start a process that unbinds a function from the driver that it has."""
+        driver = self.pci.driver(function.address)
+        assert driver is not None, f"{function.address} has no driver"
+        return self.start_writer(self.pci.unbind_file(driver), function.address, around)
 
     def hold_device(self, function: Function) -> Holder:
         """Start a process that opens the device of a function, as a virtual machine does."""
-        return self._start_holder("device", self.group(function), function.address)
+        return self._start_vfio_holder("device", self.group(function), function.address)
 
     def hold_group(self, function: Function) -> Holder:
         """Start a process that opens the group of a function and no device."""
-        return self._start_holder("group", self.group(function))
+        return self._start_vfio_holder("group", self.group(function))
+
+    def hold_gpu(self, node: Path) -> Holder:
+        """Start a process that has the node of a GPU open."""
+        return self._start_holder(GPU_HOLDER, "open", str(node))
+
+    def map_gpu(self, node: Path) -> Holder:
+        """Start a process that has closed the node of a GPU, and keeps a mapping of it."""
+        return self._start_holder(GPU_HOLDER, "map", str(node))
 
     def is_viable(self, function: Function) -> bool | None:
         """What the status of the group says; None if it cannot be opened."""
-        return self._start_holder("status", self.group(function)).opened.viable
+        return self._start_vfio_holder("status", self.group(function)).opened.viable
 
     def group(self, function: Function) -> str:
         """The number of the group of a function."""
@@ -125,8 +136,11 @@ class Host:
             assert pci.probe(address) == OK
         wait_until(lambda: pci.driver(address) == function.native, f"{address} has its driver")
 
-    def _start_holder(self, *arguments: str) -> Holder:
-        holder = Holder(self.back_end.holder, *arguments)
+    def _start_vfio_holder(self, *arguments: str) -> Holder:
+        return self._start_holder(self.back_end.holder, *arguments)
+
+    def _start_holder(self, command: Sequence[str], *arguments: str) -> Holder:
+        holder = Holder(command, *arguments)
         self._holders.append(holder)
         return holder
 

@@ -30,7 +30,11 @@ from nvdra_sim.testing.real_kernel.guest import Run
 REPOSITORY = Path(__file__).resolve().parents[6]
 TESTS = REPOSITORY / "e2e/sim/tests/kernel"
 CONSOLE = REPOSITORY / "out/real-kernel/console.log"
-LIMIT_S = 180.0
+LIMIT_S = 900.0
+"""After that time, a guest hangs, whatever else the machine does."""
+BAR_S = 180.0
+"""How long processors may work for a run: it takes no longer than that on a machine that does
+nothing else."""
 STARTS = 2
 """A start that ends before the first test is repeated once: about one in five did in the first
 trials, before `no_timer_check`."""
@@ -80,12 +84,13 @@ def _run(tree: Tree, command: str, limit_s: float) -> int:
             if done.progress.phase is not Phase.STARTING or done.qemu_status:
                 break
             print(f"  it ended after {done.seconds:.0f} s, before the first test", flush=True)
-    facts = f"Linux {tree.release}, {done.seconds:.0f} s of {limit_s:.0f} s"
+    facts = f"Linux {tree.release}, {done.seconds:.0f} s, {done.processor_s:.0f} s of processors"
     if done.progress.status is None:
         raise RealKernelError(f"{_why(done)} ({facts}). {CONSOLE} ends with:\n{_console_tail()}")
-    mark = "✗" if done.progress.status else "✓"
-    print(f"{mark} real kernel: {facts}", flush=True)
-    return done.progress.status
+    is_slow = done.processor_s > BAR_S
+    mark = "✗" if done.progress.status or is_slow else "✓"
+    print(f"{mark} real kernel: {facts} (at most {BAR_S:.0f})", flush=True)
+    return done.progress.status or int(is_slow)
 
 
 def _why(done: Run) -> str:
@@ -93,7 +98,7 @@ def _why(done: Run) -> str:
     if done.qemu_status:
         return f"QEMU ended with {done.qemu_status}; after an update of this machine, try --renew"
     if done.is_late:
-        return "the guest did not end in time; on a busy machine, try --limit-s=600"
+        return "the guest did not end in time; on a busy machine, try --limit-s=3600"
     return "the guest has ended before its command"
 
 
@@ -138,7 +143,7 @@ def _pytest(tests: Sequence[str]) -> str:
             *("env", *variables, sys.executable, "-m", "pytest", "-v", "--color=no"),
             *("-c", "/dev/null", f"--rootdir={REPOSITORY}", f"--confcutdir={TESTS}"),
             *("-o", f"pythonpath={REPOSITORY}", "-W", "error", "--import-mode=importlib"),
-            *("-p", "no:cacheprovider", "-p", "pytest_timeout", "--timeout=60", "--durations=5"),
+            *("-p", "no:cacheprovider", "-p", "pytest_timeout", "--timeout=300", "--durations=5"),
             f"--back-end={GUEST_FILES}/back-end.json",
             *(tests or [str(TESTS)]),
         ]

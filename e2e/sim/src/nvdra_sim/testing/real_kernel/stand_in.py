@@ -32,7 +32,7 @@ def build(tree: Tree) -> Path:
 
 def _make(tree: Tree, folder: Path, target: Path) -> None:
     # Without the types for BPF, which a program makes that is not among the packages.
-    command = [
+    command: list[str | Path] = [
         "make",
         "-C",
         tree.headers,
