@@ -68,7 +68,7 @@ def _entries(node: NodeDescription, bus: Bus) -> dict[str, Entry]:
     return entries
 
 
-def bus_tree(bus: Bus, minors: Mapping[int, int]) -> Tree:
+def bus_tree(bus: Bus, minors: Mapping[int, int]) -> dict[str, Entry]:
     """The nodes that come and go with drivers: of GPUs, of vfio.
 
     Args:

@@ -9,8 +9,10 @@ What on a real machine is an anonymous inode of vfio, is a memory file with a na
 
 from __future__ import annotations
 
+import ctypes
 import os
 import stat
+import struct
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +23,12 @@ PROC = Path("/proc")
 NO_NODES = ("socket:", "pipe:", "anon_inode:", "/memfd:")
 MEMORY_FILE = "/memfd:"
 DELETED = " (deleted)"
+
+# Linux, include/uapi/linux/stat.h, `struct statx`.
+AT_FDCWD, AT_STATX_DONT_SYNC, STATX_TYPE = -100, 0x4000, 1
+STATX_SIZE, STATX_MODE_OFFSET, STATX_RDEV_OFFSET = 256, 28, 128
+
+_libc = ctypes.CDLL(None)
 
 
 @dataclass(frozen=True)
@@ -57,7 +65,7 @@ def uses(mapped_paths: Collection[str] = (), proc: Path = PROC) -> Iterator[Use]
 
 def _descriptors(pid: int, directory: str) -> Iterator[Use]:
     try:
-        names = os.listdir(directory)  # noqa: PTH208: thousands of descriptors, as strings
+        names = os.listdir(directory)  # noqa: PTH208
     except OSError:  # the process has ended
         return
     for name in names:
@@ -67,23 +75,37 @@ def _descriptors(pid: int, directory: str) -> Iterator[Use]:
             if target.startswith(MEMORY_FILE):
                 yield Use(pid, name=target.removeprefix(MEMORY_FILE).removesuffix(DELETED))
             elif not target.startswith(NO_NODES):
-                found = os.stat(path)  # noqa: PTH116
-                if stat.S_ISCHR(found.st_mode):
-                    yield Use(pid, _number(found.st_rdev))
+                number = _device_number(path)
+                if number is not None:
+                    yield Use(pid, number)
         except OSError:  # closed meanwhile
             continue
 
 
 def _mappings(pid: int, file: Path, paths: Collection[str]) -> Iterator[Use]:
     try:
-        lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
+        content = file.read_bytes()
     except OSError:
         return
-    for line in lines:
+    if not any(os.fsencode(path) in content for path in paths):  # of nearly all processes
+        return
+    for line in os.fsdecode(content).splitlines():
         path = line.split(maxsplit=5)[5:]
         if path and path[0] in paths:
             yield Use(pid, name=path[0])
 
 
-def _number(device: int) -> DeviceNumber:
-    return DeviceNumber(major=os.major(device), minor=os.minor(device))
+def _device_number(path: str) -> DeviceNumber | None:
+    """The number of the character device that a path leads to; None: it is something else.
+
+    Not by `stat`: a descriptor may be a file of the very server that looks, which cannot answer
+    itself. `statx` takes what the kernel knows already.
+    """
+    buffer = ctypes.create_string_buffer(STATX_SIZE)
+    if _libc.statx(AT_FDCWD, path.encode(), AT_STATX_DONT_SYNC, STATX_TYPE, buffer) != 0:
+        return None
+    (mode,) = struct.unpack_from("=H", buffer, STATX_MODE_OFFSET)
+    if not stat.S_ISCHR(mode):
+        return None
+    major, minor = struct.unpack_from("=II", buffer, STATX_RDEV_OFFSET)
+    return DeviceNumber(major=major, minor=minor)

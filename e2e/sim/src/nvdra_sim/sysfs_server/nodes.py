@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The nodes of the file system: numbers that the kernel knows, and the paths that they stand for."""
+"""The nodes of the file system: numbers that the kernel knows, and the paths they stand for."""
 
 from __future__ import annotations
 
