@@ -323,7 +323,7 @@ EXPLANATIONS: Final[Mapping[Reason, Explanation]] = MappingProxyType(
             action_by=ActionBy.ADMINISTRATOR,
             check=(
                 _STATUS + "   # what stands in the way, for each GPU",
-                "ls /sys/kernel/iommu_groups/*/devices   # on the node",
+                "find /sys/kernel/iommu_groups -type l   # on the node",
                 "lspci -nnk   # on the node: drivers of all functions",
             ),
             remedy=(

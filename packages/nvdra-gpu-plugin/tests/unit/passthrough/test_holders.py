@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from nvdra_api.errors import Reason, RetryableError
-from nvdra_api.ids import PciAddress
+from nvdra_api.ids import PciAddress, PodUID
 from nvdra_gpu_plugin.passthrough import holders, process_files
 from nvdra_gpu_plugin.passthrough.holders import DeviceNodes, Holder
 from nvdra_gpu_plugin.passthrough.pci_functions import PciFunction
@@ -193,7 +193,7 @@ def test_the_pod_of_a_process(cgroup: str, expected: tuple[str | None, str]) -> 
 
 def test_tenants_see_the_process_and_operators_its_pod() -> None:
     from_pod = Holder(12, "python3", ("/dev/nvidia3",), True, None, "")
-    of_pod = Holder(13, "dcgm", ("a mapping of /dev/nvidia3",), True, holders.PodUID(UID), "abc")
+    of_pod = Holder(13, "dcgm", ("a mapping of /dev/nvidia3",), True, PodUID(UID), "abc")
     error = holders.busy(GPU, [from_pod, of_pod])
     assert error.reason is Reason.VFIO_DEVICE_BUSY
     assert error.message == (
