@@ -155,6 +155,13 @@ PARTS: tuple[Part, ...] = (
         ("packages/nvdra-gpu-plugin", "e2e/sim", *HARNESS),
         10,
     ),
+    Part(
+        "kernel",
+        "drivers of PCI functions on Debian's Linux 6.12 in QEMU",
+        ("python", "-m", "nvdra_sim.testing.real_kernel"),
+        ("e2e/sim/src/nvdra_sim/testing", "e2e/sim/tests/kernel", "requirements.lock"),
+        3,
+    ),
     _group("gpus", "a week of a node, upgrades", 90),
     _group("members", "rollouts, random domains", 90),
     _group("sharing", "drains, churn", 45),

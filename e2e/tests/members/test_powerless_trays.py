@@ -64,7 +64,8 @@ def test_a_tray_without_power_is_counted_out_and_in_again_under_its_index(
         assert domain.daemons() == daemons
         assert compute_domains.node_indexes(team, NAME) == indexes
         assert seen.contradictions == []
-        if not has_controller:
+        # How late Kubernetes itself is, is not known where the test has written the pod's status.
+        if was_found_ready and not has_controller:
             assert seen.untruths([], recording.LATE_BESIDE_OTHERS_S, is_beyond_delay=True) == {}
 
     team.wait_running(*nodes, timeout_s=BACK_S)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from nvdra_api import names
 from nvdra_api.errors import DriverError
@@ -22,6 +23,7 @@ from nvdra_runtime.claims.record_recovery import RecordRecovery
 from nvdra_runtime.kubeletplugin import nvml_release, plugin_context, slice_publisher, wiring
 from nvdra_runtime.kubeletplugin.plugin_context import PluginContext, Program
 from nvdra_runtime.kubeletplugin.wiring import Driver
+from nvdra_runtime.node.nvml_lock import SessionHold
 from nvdra_runtime.process import background_tasks
 from nvdra_runtime.settings import loader
 from nvdra_runtime.telemetry import logs
@@ -170,7 +172,9 @@ def _open_fabric(node: _Node, stop: asyncio.Event) -> FabricMonitor:
     settings, context = node.settings, node.context
     policy = _fabric_policy(settings, node.devices)
     return FabricMonitor(
-        FabricQuery(context.host, policy, context.record_nvml_call),
+        FabricQuery(
+            context.host, policy, context.record_nvml_call, SessionHold(_gpu_plugin_dir(settings))
+        ),
         context.threads.start_worker("nvml"),
         KnownClique(settings.plugin_dir, context.host, policy),
         context.files,
@@ -290,10 +294,15 @@ def _fabric_policy(settings: Settings, devices: ImexDevices) -> FabricPolicy:
 
 
 async def _read_release(settings: Settings, context: PluginContext) -> DriverError | None:
-    """Why NVML must be left alone: the GPU plugin's directory is beside this one's."""
-    directory = settings.kubelet_plugins_directory_path / names.GPU_DRIVER
-    release = await context.files.run(nvml_release.in_force, directory, context.clock.now())
+    """Why NVML must be left alone."""
+    directory, now = _gpu_plugin_dir(settings), context.clock.now()
+    release = await context.files.run(nvml_release.in_force, directory, now)
     return None if release is None else nvml_release.error(release, context.node)
+
+
+def _gpu_plugin_dir(settings: Settings) -> Path:
+    """The GPU plugin's directory, beside this one's."""
+    return settings.kubelet_plugins_directory_path / names.GPU_DRIVER
 
 
 def _cdi_options(settings: Settings, hook_path: str) -> Options:

@@ -10,6 +10,7 @@ from nvdra_cdi.errors import CDIError
 from nvdra_runtime.kubeletplugin import plugin_context, wiring
 from nvdra_runtime.kubeletplugin.plugin_context import Program
 from nvdra_runtime.kubeletplugin.wiring import Driver
+from nvdra_runtime.node.nvml_lock import SessionHold
 from nvdra_runtime.settings import loader as process_settings
 from nvdra_runtime.telemetry import logs
 from nvdra_runtime.telemetry.logs import ConfiguredLogging
@@ -45,6 +46,7 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
     warm_up = partial(
         StandbySession,
         is_released=partial(hardware.is_released, settings.plugin_dir),
+        hold=SessionHold(settings.plugin_dir),
         opens_gpus=not gates.is_enabled(Feature.DYNAMIC_MIG),
     )
     async with AsyncExitStack() as stack:

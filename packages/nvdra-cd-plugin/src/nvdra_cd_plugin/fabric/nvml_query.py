@@ -14,6 +14,7 @@ from nvdra_api.errors import DriverError, PermanentError, Reason, RetryableError
 from nvdra_api.ids import CliqueID
 from nvdra_runtime.node.host import Host
 from nvdra_runtime.node.nvml import CallObserver, Nvml, NvmlError
+from nvdra_runtime.node.nvml_lock import SessionHold
 from nvdra_runtime.telemetry import logs
 
 from nvdra_cd_plugin.fabric import clique
@@ -22,6 +23,8 @@ from nvdra_cd_plugin.fabric.clique import GpuFabricInfo
 LOG = logs.logger(__name__)
 
 _LIBRARY: Final = "libnvidia-ml.so.1"
+_SWITCH_TIMEOUT_S: Final = 5.0
+"""How long a query waits while a GPU is taken from the driver."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,17 +79,21 @@ def driver_error(error: Exception) -> RetryableError:
 class FabricQuery:
     """Queries NVML for the node's clique."""
 
-    def __init__(self, host: Host, policy: FabricPolicy, observe: CallObserver) -> None:
+    def __init__(
+        self, host: Host, policy: FabricPolicy, observe: CallObserver, hold: SessionHold
+    ) -> None:
         """Create it without any query.
 
         Args:
             host: Where the driver's files are.
             policy: How strictly the fabric is checked.
             observe: Called with the duration and the result of each NVML call.
+            hold: Held during the query: no GPU is taken from the driver meanwhile.
         """
         self._host = host
         self._policy = policy
         self._observe = observe
+        self._hold = hold
         self._loaded: tuple[Path, int, int, int] | None = None
         self._reload_count = -1
         self._accepted_driver = ""
@@ -101,6 +108,8 @@ class FabricQuery:
         try:
             library = find_library(self._host)
             self._count_reload(library)
+            if not self._hold.acquire_within(_SWITCH_TIMEOUT_S):
+                raise _switching_error()
             nvml = Nvml.load(library, self._observe, self._reload_count)
             try:
                 return self._query(nvml)
@@ -108,6 +117,8 @@ class FabricQuery:
                 nvml.close()
         except (OSError, NvmlError) as error:
             raise driver_error(error) from error
+        finally:
+            self._hold.release()
 
     def _query(self, nvml: Nvml) -> FabricAnswer:
         infos: list[GpuFabricInfo] = []
@@ -159,6 +170,14 @@ def _query_gpu(nvml: Nvml, index: int) -> Sequence[GpuFabricInfo]:
     if info is None:
         return ()
     return (GpuFabricInfo(gpu.uuid, info.state, info.status, info.cluster, info.clique),)
+
+
+def _switching_error() -> RetryableError:
+    return RetryableError(
+        Reason.DEADLINE_EXCEEDED,
+        "a GPU of this node is being taken from the NVIDIA driver, so NVML is not opened",
+        "this continues by itself; if it lasts, the command status of the GPU plugin names the GPU",
+    )
 
 
 def _unhealthy_error(what: str, failures: Sequence[NvmlError]) -> PermanentError:

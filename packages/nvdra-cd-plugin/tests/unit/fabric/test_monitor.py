@@ -16,6 +16,7 @@ from nvdra_cd_plugin.fabric.monitor import FabricMonitor, FabricStatus, ReadRele
 from nvdra_cd_plugin.fabric.nvml_query import FabricAnswer, FabricPolicy, FabricQuery
 from nvdra_runtime.claims.device_wait_queue import DeviceWaitQueue
 from nvdra_runtime.node.host import Host
+from nvdra_runtime.node.nvml_lock import SessionHold
 from nvdra_runtime.process import background_tasks
 from nvdra_runtime.process.worker import Worker
 
@@ -54,7 +55,7 @@ def known_clique(root: Path) -> KnownClique:
 
 
 def monitor(root: Path, worker: Worker, read_release: ReadRelease = not_released) -> FabricMonitor:
-    query = FabricQuery(host(root), RULES, lambda *_: None)
+    query = FabricQuery(host(root), RULES, lambda *_: None, SessionHold(root))
     return FabricMonitor(query, worker, known_clique(root), worker, read_release, asyncio.Event())
 
 

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from nvdra_api.errors import Reason
 from nvdra_api.ids import PciAddress
 from nvdra_runtime.node.nvml import CallObserver, Nvml, NvmlError
+from nvdra_runtime.node.nvml_lock import SessionHold
 from nvdra_runtime.process.worker import Worker
 from nvdra_runtime.telemetry import logs
 
@@ -23,6 +24,10 @@ LOG = logs.logger(__name__)
 
 _OPEN_TIMEOUT_S: Final = 10.0
 """After this time it is reported that NVML does not respond. The plugin keeps waiting for it."""
+
+_SWITCH_TIMEOUT_S: Final = 5.0
+"""How long a session waits while a GPU is taken from the driver, which takes a second at most
+unless the kernel hangs."""
 
 _CLOSE_TIMEOUT_S: Final = 1.0
 """How long closing a session may take. The kernel closes it when the process ends."""
@@ -90,11 +95,21 @@ class NvmlSessions:
             until the process ends.
     """
 
-    def __init__(self, worker: Worker, observe: CallObserver) -> None:
+    def __init__(
+        self, worker: Worker, observe: CallObserver, hold: SessionHold | None = None
+    ) -> None:
+        """Create it without a session.
+
+        Args:
+            worker: The thread for NVML.
+            observe: Called after every call.
+            hold: Held while a session is open; None where no GPU is taken from the driver.
+        """
         self.current: NvmlSession | None = None
         self.has_abandoned = False
         self._worker = worker
         self._observe = observe
+        self._hold = hold
         self._opening: asyncio.Future[NvmlSession] | None = None
         self._library: tuple[object, ...] = ()
         self._library_count = -1
@@ -115,7 +130,7 @@ class NvmlSessions:
             if found.library_id != self._library:
                 self._library, self._library_count = found.library_id, self._library_count + 1
             self._opening = self._worker.submit(
-                _open_session, found, self._observe, self._library_count
+                _open_session, found, self._observe, self._library_count, self._hold
             )
         await asyncio.wait((self._opening,), timeout=_OPEN_TIMEOUT_S)
         if not self._opening.done():
@@ -142,6 +157,9 @@ class NvmlSessions:
         except (NvmlError, TimeoutError) as error:
             self.has_abandoned = True
             LOG.warning("The NVML session cannot be closed", error=str(error) or "no answer")
+        else:
+            if self._hold is not None:
+                self._hold.release()
 
     def abandon(self) -> None:
         """Forget the session without closing it, because a call of it hangs."""
@@ -156,15 +174,29 @@ class NvmlSessions:
 
 
 def _open_session(
-    found: DriverInstallation, observe: CallObserver, library_count: int
+    found: DriverInstallation,
+    observe: CallObserver,
+    library_count: int,
+    hold: SessionHold | None,
 ) -> NvmlSession:
-    nvml = Nvml.load(found.library, observe, library_count)
-    try:
-        return NvmlSession(
-            nvml, found, _driver_versions(nvml), nvml.device_count(), nvml.excluded_gpus()
+    if hold is not None and not hold.acquire_within(_SWITCH_TIMEOUT_S):
+        raise DriverUnavailable(
+            Reason.DEADLINE_EXCEEDED,
+            "a GPU is being taken from the NVIDIA driver, so NVML is not opened; if this lasts, "
+            "the kernel cannot unbind a GPU: the command status of the GPU plugin names it",
         )
+    try:
+        nvml = Nvml.load(found.library, observe, library_count)
+        try:
+            return NvmlSession(
+                nvml, found, _driver_versions(nvml), nvml.device_count(), nvml.excluded_gpus()
+            )
+        except NvmlError:
+            nvml.close()
+            raise
     except NvmlError:
-        nvml.close()
+        if hold is not None:
+            hold.release()
         raise
 
 

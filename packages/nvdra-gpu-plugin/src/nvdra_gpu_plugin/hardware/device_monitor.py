@@ -18,6 +18,7 @@ from nvdra_cdi.errors import CDIError
 from nvdra_cdi.nvidia.options import Options
 from nvdra_runtime.node.host import Host
 from nvdra_runtime.node.nvml import CallObserver
+from nvdra_runtime.node.nvml_lock import SessionHold
 from nvdra_runtime.process import background_tasks, timeouts
 from nvdra_runtime.process.clock import Clock
 from nvdra_runtime.process.worker import Worker, WorkerGroup
@@ -220,19 +221,21 @@ async def running(
     made_for_claims: MadeForClaims = lambda _: frozenset(),
     finds_partitions: bool = False,
     numbers: GpuNumbers = MINORS_ONLY,
+    hold: SessionHold | None = None,
 ) -> AsyncIterator[DeviceMonitor]:
     """Monitor the node while the block runs. Leaving the block closes the NVML session.
 
     With `is_released`, NVML is not opened before `DeviceMonitor.resume` is called. With `events`,
     events of the GPUs are waited for in every session. MIG devices that are `made_for_claims` are
     no change of the node. With `finds_partitions`, MIG devices can be made for claims
-    (`DynamicMIG`). GPUs are named after their `numbers`.
+    (`DynamicMIG`). GPUs are named after their `numbers`. `hold` is
+    held while NVML is open.
     """
     monitor = DeviceMonitor(
         host,
         SpecUpdater(host, options, spec_files, clock),
         clock,
-        NvmlSessions(threads.start_worker("nvml"), observe),
+        NvmlSessions(threads.start_worker("nvml"), observe, hold),
         files,
         threads,
         Discovery(host, numbers, made_for_claims, finds_partitions),

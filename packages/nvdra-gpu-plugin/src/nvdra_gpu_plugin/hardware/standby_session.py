@@ -15,6 +15,7 @@ from nvdra_api.errors import Reason, RetryableError
 from nvdra_runtime.http.probes import Check, PassingRemark
 from nvdra_runtime.node.host import Host
 from nvdra_runtime.node.nvml import CallObserver, NvmlError
+from nvdra_runtime.node.nvml_lock import SessionHold
 from nvdra_runtime.process.worker import Worker
 from nvdra_runtime.telemetry import logs
 
@@ -39,7 +40,13 @@ class StandbySession:
     """
 
     def __init__(
-        self, host: Host, observe: CallObserver, is_released: IsReleased, *, opens_gpus: bool
+        self,
+        host: Host,
+        observe: CallObserver,
+        is_released: IsReleased,
+        hold: SessionHold,
+        *,
+        opens_gpus: bool,
     ) -> None:
         """Create it without opening NVML.
 
@@ -47,12 +54,14 @@ class StandbySession:
             host: The node's files.
             observe: Called after every call.
             is_released: While it returns True, no session is held, and the instance is ready.
+            hold: Held while a session is open; given up for a GPU that is taken from the driver.
             opens_gpus: Whether to keep the GPUs initialised.
         """
         self.checks: Mapping[str, Check] = {"driver": lambda: self._problem}
         self._host = host
         self._observe = observe
         self._is_released = is_released
+        self._hold = hold
         self._opens_gpus = opens_gpus
         self._problem: str | None = "the driver has not been looked at yet"
 
@@ -64,7 +73,7 @@ class StandbySession:
                 identifies a library by the path that it was loaded from.
         """
         async with Worker("standby-nvml") as nvml, Worker("standby-files") as files:
-            sessions = NvmlSessions(nvml, self._observe)
+            sessions = NvmlSessions(nvml, self._observe, self._hold)
             try:
                 while True:
                     await self._update(sessions, nvml, files)
@@ -77,6 +86,9 @@ class StandbySession:
         if await files.run(self._is_released):
             await sessions.close()
             self._problem = PassingRemark("NVML is not used: the node is released")
+            return
+        if await files.run(self._hold.is_in_the_way):
+            await sessions.close()
             return
         try:
             found = await files.run(installation.read, self._host)

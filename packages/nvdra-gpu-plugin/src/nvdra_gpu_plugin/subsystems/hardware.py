@@ -15,6 +15,7 @@ from nvdra_cdi.rooted_files import RootedFiles as CdiHost
 from nvdra_runtime.http.probes import PassingRemark
 from nvdra_runtime.kubeletplugin import nvml_release as node_release
 from nvdra_runtime.kubeletplugin.plugin_context import PluginContext
+from nvdra_runtime.node.nvml_lock import SessionHold
 from nvdra_runtime.process import background_tasks
 from nvdra_runtime.process.clock import SystemClock
 
@@ -104,6 +105,7 @@ async def opened(
         made_for_claims=records.index.made_on,
         finds_partitions=gates.is_enabled(Feature.DYNAMIC_MIG),
         numbers=numbers,
+        hold=SessionHold(settings.plugin_dir),
     )
     async with monitoring as monitor:
         gpus = NodeGpus(monitor)
