@@ -18,23 +18,22 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from nvdra_api import texts
 from nvdra_api.errors import Reason, RetryableError
 from nvdra_api.ids import PciAddress, PodUID
 from nvdra_runtime.node.host import Host
 
-from nvdra_gpu_plugin.driver import installation
 from nvdra_gpu_plugin.passthrough import process_files
 from nvdra_gpu_plugin.passthrough.pci_functions import PciFunction
-from nvdra_gpu_plugin.passthrough.process_files import Use
 
 NVIDIA_MAJOR: Final = 195
 """Registered in Documentation/admin-guide/devices.txt of Linux."""
 NVIDIA_DRIVERS: Final = frozenset({"nvidia", "nvidia-frontend"})
 """What `/proc/devices` calls the driver of `/dev/nvidiaN`."""
 TIMEOUT_S: Final = 5.0
+END_TIMEOUT_S: Final = 1.0
 MAX_COMMAND: Final = 64
 """Characters of a command in messages. The kernel keeps 15 bytes of a name."""
 
@@ -46,6 +45,23 @@ _POD: Final = re.compile(
 cgroups `kubepods-burstable-pod<uid with _>.slice`. The UID of a static pod is a hash. Source:
 pkg/kubelet/cm/pod_container_manager_linux.go of Kubernetes."""
 _CONTAINER: Final = re.compile(r"[0-9a-f]{64}")
+
+
+class Use(NamedTuple):
+    """One use of a device by a process.
+
+    Attributes:
+        pid: The process, in the PID namespace of the procfs. 0 for one that cannot be read.
+        how: `open`, `mapped`, `vfio-device` or `unreadable`.
+        number: The device's number, `195:0`; empty for a vfio device without a node.
+        name: The path by which the process has it; the PCI address of a vfio device, if the kernel
+            says it.
+    """
+
+    pid: int
+    how: str
+    number: str = ""
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,26 +251,31 @@ def _uses(
     lists = (_own_pid(host), *(",".join(sorted(words)) for words in (numbers, names)))
     command = [sys.executable, "-I", "-S", program, str(host.proc), *lists]
     try:
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout_s, check=True
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
-    except (OSError, subprocess.SubprocessError) as error:
-        raise RetryableError(
-            Reason.VFIO_DEVICE_BUSY,
-            f"it cannot be found out which processes use the GPU: {_said(error)}",
-            "see on the node whether a process in /proc cannot be looked at",
-        ) from error
-    lines = (os.fsdecode(line).split("\t") for line in done.stdout.splitlines())
+    except OSError as error:
+        raise _unknown(str(error)) from error
+    try:
+        out, err = process.communicate(timeout=timeout_s)
+    except subprocess.TimeoutExpired as error:
+        process.kill()
+        with suppress(subprocess.TimeoutExpired):  # a look that cannot be killed is left behind
+            process.communicate(timeout=END_TIMEOUT_S)
+        raise _unknown(f"no answer in {timeout_s:.0f} s") from error
+    if process.returncode:
+        last = os.fsdecode(err).strip().rpartition("\n")[2]
+        raise _unknown(f"the program ended with {process.returncode}: {last}")
+    lines = (os.fsdecode(line).split("\t") for line in out.splitlines())
     return [Use(int(pid), how, number, name) for pid, how, number, name in lines]
 
 
-def _said(error: Exception) -> str:
-    if isinstance(error, subprocess.CalledProcessError):
-        last = os.fsdecode(error.stderr).strip().rpartition("\n")[2]
-        return f"the program ended with {error.returncode}: {last}"
-    if isinstance(error, subprocess.TimeoutExpired):
-        return f"no answer in {error.timeout:.0f} s"
-    return str(error)
+def _unknown(why: str) -> RetryableError:
+    return RetryableError(
+        Reason.VFIO_DEVICE_BUSY,
+        f"it cannot be found out which processes use the GPU: {why}",
+        "see on the node whether a process in /proc cannot be looked at",
+    )
 
 
 def _own_pid(host: Host) -> str:
@@ -266,11 +287,10 @@ def _own_pid(host: Host) -> str:
 
 
 def _nvidia_majors(host: Host) -> list[int]:
-    with suppress(OSError):
-        drivers = installation.drivers_by_major(host)
-        found = [major for major, names in drivers.items() if names & NVIDIA_DRIVERS]
-        return found or [NVIDIA_MAJOR]
-    return [NVIDIA_MAJOR]
+    """The major numbers of `/dev/nvidiaN`, from `/proc/devices`."""
+    lines = (line.split() for line in _text(host.proc / "devices").splitlines())
+    found = [int(words[0]) for words in lines if len(words) == 2 and words[1] in NVIDIA_DRIVERS]
+    return found or [NVIDIA_MAJOR]
 
 
 def _number(directory: Path, node: Path) -> str | None:

@@ -15,117 +15,128 @@ by commas. It says a line for each use, its fields separated by tabs:
     PID  mapped       195:0  /dev/nvidia0     a mapping, which outlives its descriptor
     PID  vfio-device         0000:3b:00.0     the device of a virtual machine; its address on Linux
                                               from 6.18 on, else empty
-    0    unreadable                           at the end, as often as a process could not be read
+    0    unreadable                           for each process that cannot be read
 
-It imports only what is built into Python or small, so that it starts quickly.
+It imports only what is built into Python, so that it starts quickly.
 Sources: man 5 proc, `fd`, `fdinfo`, `maps`, `map_files`, `mountinfo`; drivers/vfio/vfio_main.c of
 Linux.
 """
 
+from __future__ import annotations
+
 import os
-import re
 import stat
 import sys
-from collections.abc import Collection, Iterator
-from typing import NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
 
 VFIO_DEVICE = "anon_inode:[vfio-device]"
 """What the descriptor of a vfio device is called, unless it is a node of /dev/vfio/devices."""
+SYSPATH = "vfio-device-syspath:"
 
 SLOW_FILE_SYSTEMS = frozenset(
-    (b"9p", b"afs", b"ceph", b"cifs", b"fuse", b"glusterfs", b"lustre", b"nfs", b"nfs4", b"smb3")
+    ("9p", "afs", "ceph", "cifs", "fuse", "glusterfs", "lustre", "nfs", "nfs4", "smb3")
 )
 """Those that ask somebody else about a file. No device node is opened there."""
-
-_SHARED_FILE = re.compile(rb"^([0-9a-f]+-[0-9a-f]+) ..[-x]s \S+ \S+ \S+ +(/.*)$", re.MULTILINE)
-"""Mappings of devices are shared ones: the driver refuses others."""
-_SYSPATH = re.compile(r"^vfio-device-syspath:\s*\S*/(\S+)$", re.MULTILINE)
-
-
-class Use(NamedTuple):
-    """One use of a device by a process.
-
-    Attributes:
-        pid: The process, in the PID namespace of the procfs. 0 for one that cannot be read.
-        how: `open`, `mapped`, `vfio-device` or `unreadable`.
-        number: The device's number, `195:0`; empty for a vfio device without a node.
-        name: The path by which the process has it; the PCI address of a vfio device, if the kernel
-            says it.
-    """
-
-    pid: int
-    how: str
-    number: str = ""
-    name: str = ""
 
 
 def main() -> None:
     """Print the uses."""
     proc, skip, numbers, names = sys.argv[1:]
-    for use in uses(proc, set(skip.split(",")), set(numbers.split(",")), set(names.split(","))):
-        fields = (str(use.pid), use.how, use.number, use.name.replace("\n", "?"))
-        sys.stdout.buffer.write(os.fsencode("\t".join(fields)) + b"\n")
+    processes = Processes(proc, numbers.split(","), names.split(","))
+    for use in processes.uses(skip.split(",")):
+        sys.stdout.buffer.write(os.fsencode("\t".join(use).replace("\n", "?")) + b"\n")
+    sys.stdout.buffer.flush()
+    os._exit(0)  # the interpreter's own end takes as long as its start
 
 
-def uses(
-    proc: str, skip: Collection[str], numbers: Collection[str], names: Collection[str]
-) -> Iterator[Use]:
-    """All uses by all processes. See the arguments of the program."""
-    slow: dict[str, tuple[str, ...]] = {}
-    devices = {_device(number) for number in numbers if number}
-    for name in os.listdir(proc):  # noqa: PTH208 (thousands of entries, as strings)
-        if not name.isdecimal() or name in skip:
-            continue
-        directory = f"{proc}/{name}"
-        try:
-            yield from _descriptors(int(name), directory, devices, slow)
-            yield from _mappings(int(name), directory, devices, names)
-        except (FileNotFoundError, ProcessLookupError):  # it has ended
-            continue
-        except PermissionError:
-            yield Use(0, "unreadable")
+class Processes:
+    """The processes of a procfs.
 
+    Args:
+        proc: As in the arguments of the program, like the others.
+    """
 
-def _descriptors(
-    pid: int, directory: str, devices: Collection[int], slow: dict[str, tuple[str, ...]]
-) -> Iterator[Use]:
-    mounts: tuple[str, ...] | None = None
-    for number in os.listdir(f"{directory}/fd"):  # noqa: PTH208
-        path = f"{directory}/fd/{number}"
-        try:
-            target = os.readlink(path)  # noqa: PTH115
-            if target == VFIO_DEVICE:
-                yield Use(pid, "vfio-device", name=_address(f"{directory}/fdinfo/{number}"))
-            if not target.startswith("/"):
+    def __init__(self, proc: str, numbers: Collection[str], names: Collection[str]) -> None:
+        self._proc = proc
+        self._devices = {_device(number) for number in numbers if number}
+        self._names = frozenset(names)
+        self._slow: dict[str, tuple[str, ...]] = {}
+        self._mapped: dict[tuple[bytes, bytes], int | None] = {}
+
+    def uses(self, skip: Collection[str] = ()) -> Iterator[tuple[str, str, str, str]]:
+        """The uses by all processes, with the fields of the program's lines."""
+        for pid in os.listdir(self._proc):  # noqa: PTH208 (thousands of entries, as strings)
+            if not pid.isdecimal() or pid in skip:
                 continue
-            if mounts is None:
-                mounts = _slow_mounts(directory, slow)
-            if mounts and target.startswith(mounts):
+            try:
+                for use in self._uses_of(f"{self._proc}/{pid}"):
+                    yield pid, *use
+            except (FileNotFoundError, ProcessLookupError):  # it has ended
                 continue
-            found = os.stat(path)  # noqa: PTH116
-        except OSError:  # closed meanwhile
-            continue
-        if stat.S_ISCHR(found.st_mode) and found.st_rdev in devices:
-            yield Use(pid, "open", _number(found.st_rdev), target)
+            except PermissionError:
+                yield "0", "unreadable", "", ""
 
+    def _uses_of(self, process: str) -> Iterator[tuple[str, str, str]]:
+        numbers = os.listdir(f"{process}/fd")  # noqa: PTH208
+        with open(f"{process}/maps", "rb") as file:  # noqa: PTH123
+            maps = file.read()
+        if not numbers and not maps:  # a thread of the kernel, or a process that is ending
+            return
+        slow = self._slow_mounts(process)
+        for number in numbers:
+            path = f"{process}/fd/{number}"
+            try:
+                target = os.readlink(path)  # noqa: PTH115
+                if target == VFIO_DEVICE:
+                    yield "vfio-device", "", _address(f"{process}/fdinfo/{number}")
+                if target[0] != "/" or (slow and target.startswith(slow)):
+                    continue
+                found = os.stat(path)  # noqa: PTH116
+            except OSError:  # closed meanwhile
+                continue
+            if found.st_rdev in self._devices and stat.S_ISCHR(found.st_mode):
+                yield "open", _number(found.st_rdev), target
+        yield from self._mappings(process, maps, slow)
 
-def _mappings(
-    pid: int, directory: str, devices: Collection[int], names: Collection[str]
-) -> Iterator[Use]:
-    seen = set()
-    with open(f"{directory}/maps", "rb") as file:  # noqa: PTH123
-        text = file.read()
-    for place, mapped in _SHARED_FILE.findall(text):
-        path = os.fsdecode(mapped.removesuffix(b" (deleted)"))
-        if path in seen:
-            continue
-        seen.add(path)
-        device = _mapped_device(f"{directory}/map_files/{os.fsdecode(place)}")
-        if device is not None:
-            if device in devices:
-                yield Use(pid, "mapped", _number(device), path)
-        elif path.rpartition("/dev/")[2] in names:
-            yield Use(pid, "mapped", name=path)
+    def _mappings(
+        self, process: str, maps: bytes, slow: tuple[str, ...]
+    ) -> Iterator[tuple[str, str, str]]:
+        former, seen = b"", set()
+        for line in maps.splitlines():
+            start = line.find(b"/")
+            name = line[start:]
+            if start < 0 or name == former:
+                continue
+            former = name
+            place, _, _, device, inode = line[:start].split()
+            path = os.fsdecode(name.removesuffix(b" (deleted)"))
+            if slow and path.startswith(slow):
+                continue
+            key = (device, inode)
+            if key not in self._mapped:
+                self._mapped[key] = _mapped_device(f"{process}/map_files/{os.fsdecode(place)}")
+            number = self._mapped[key]
+            is_of_name = number is None and path.rpartition("/dev/")[2] in self._names
+            if key not in seen and (number in self._devices or is_of_name):
+                seen.add(key)
+                yield "mapped", "" if number is None else _number(number), path
+
+    def _slow_mounts(self, process: str) -> tuple[str, ...]:
+        """The mount points of slow file systems in the process's mount namespace, with a slash."""
+        namespace = os.readlink(f"{process}/ns/mnt")  # noqa: PTH115
+        if namespace not in self._slow:
+            with open(f"{process}/mountinfo", encoding="utf-8", errors="surrogateescape") as file:  # noqa: PTH123
+                lines = file.read().splitlines()
+            found = []
+            for line in lines:
+                fields, _, rest = line.partition(" - ")
+                if rest.split(maxsplit=1)[0].partition(".")[0] in SLOW_FILE_SYSTEMS:
+                    found.append(f"{fields.split()[4]}/")
+            self._slow[namespace] = tuple(found)
+        return self._slow[namespace]
 
 
 def _mapped_device(path: str) -> int | None:
@@ -140,25 +151,11 @@ def _mapped_device(path: str) -> int | None:
 def _address(fdinfo: str) -> str:
     try:
         with open(fdinfo, encoding="utf-8") as file:  # noqa: PTH123
-            found = _SYSPATH.search(file.read())
+            lines = file.read().splitlines()
     except OSError:
         return ""
-    return found[1] if found else ""
-
-
-def _slow_mounts(directory: str, known: dict[str, tuple[str, ...]]) -> tuple[str, ...]:
-    """The mount points of slow file systems in the mount namespace of a process, with a slash."""
-    namespace = os.readlink(f"{directory}/ns/mnt")  # noqa: PTH115
-    if namespace not in known:
-        with open(f"{directory}/mountinfo", "rb") as file:  # noqa: PTH123
-            lines = file.read().splitlines()
-        found = []
-        for line in lines:
-            fields, _, rest = line.partition(b" - ")
-            if rest.split(maxsplit=1)[0].partition(b".")[0] in SLOW_FILE_SYSTEMS:
-                found.append(f"{os.fsdecode(fields.split()[4])}/")
-        known[namespace] = tuple(found)
-    return known[namespace]
+    paths = (line for line in lines if line.startswith(SYSPATH))
+    return next(paths, "").rpartition("/")[2]
 
 
 def _device(number: str) -> int:

@@ -40,6 +40,7 @@ for line in sys.stdin.buffer:
     except OSError as error:
         number = error.errno
     os.write(1, b"%d\\n" % number)
+os._exit(0)
 """
 
 
@@ -75,6 +76,7 @@ class SysfsWriter:
                 self._process.wait(_END_TIMEOUT_S)
             except subprocess.TimeoutExpired:
                 self._process.kill()
+                self._process.wait()
             self.has_ended()
 
     @property
@@ -99,6 +101,7 @@ class SysfsWriter:
         try:
             self._process.stdin.write(b"%s\t%s\n" % (os.fsencode(path), text.strip().encode()))
         except BrokenPipeError:  # it was killed
+            self._is_writing = False
             return errno.EPIPE
         poll = select.poll()
         poll.register(self._process.stdout, select.POLLIN)

@@ -12,9 +12,9 @@ import pytest
 from nvdra_api.errors import Reason, RetryableError
 from nvdra_api.ids import PciAddress, PodUID
 from nvdra_gpu_plugin.passthrough import holders, process_files
-from nvdra_gpu_plugin.passthrough.holders import DeviceNodes, Holder
+from nvdra_gpu_plugin.passthrough.holders import DeviceNodes, Holder, Use
 from nvdra_gpu_plugin.passthrough.pci_functions import PciFunction
-from nvdra_gpu_plugin.passthrough.process_files import Use
+from nvdra_gpu_plugin.passthrough.process_files import Processes
 from nvdra_runtime.node.host import Host
 
 GPU, OTHER = PciAddress("0000:3b:00.0"), PciAddress("0000:86:00.0")
@@ -229,7 +229,7 @@ def test_nothing_is_asked_of_a_network_file_system(tmp_path: Path, node: Path) -
     (process / "maps").touch()
     (process / "ns/mnt").symlink_to("mnt:[1]")
     (process / "fd/3").symlink_to(node)
-    for kind, expected in (("ext4", [Use(7, "open", NUMBER, str(node))]), ("nfs4", [])):
+    for kind, expected in (("ext4", [("7", "open", NUMBER, str(node))]), ("nfs4", [])):
         line = f"36 35 0:42 / {tmp_path} rw shared:1 - {kind} server:/ rw\n"
         (process / "mountinfo").write_text(line)
-        assert list(process_files.uses(str(tmp_path), "", {NUMBER}, {""})) == expected
+        assert list(Processes(str(tmp_path), [NUMBER], []).uses()) == expected
