@@ -16,16 +16,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-@pytest.fixture(scope="session")
-def back_end(request: pytest.FixtureRequest) -> BackEnd:
-    """The kernel of the option `--back-end`."""
+@pytest.fixture(scope="module")
+def back_end(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[BackEnd]:
+    """The kernel of the option `--back-end`; without it, a simulated one."""
     path: Path | None = request.config.getoption("--back-end", default=None)
-    if path is None:
-        raise pytest.UsageError(
-            "these tests need --back-end=FILE; on a real kernel: "
-            "python -m nvdra_sim.testing.real_kernel"
-        )
-    return BackEnd.from_json(path.read_text())
+    if path is not None:
+        yield BackEnd.from_json(path.read_text())
+        return
+    # Not in a guest, where these imports take half a minute.
+    from nvdra_sim.testing import passthrough_fixtures
+
+    directory = tmp_path_factory.mktemp("kernel")
+    board = passthrough_fixtures.PAIR_BEHIND_A_SWITCH
+    with passthrough_fixtures.served("t4", directory, **board) as node:
+        yield BackEnd.from_json(node.back_end())
 
 
 @pytest.fixture

@@ -117,6 +117,7 @@ class ServedNode:
             "modprobe": self.kmod("modprobe"),
             "rmmod": self.kmod("rmmod"),
             "kernel_log": None,
+            "proc_root": str(self.roots.proc),
         }
         return json.dumps(values, indent=1)
 

@@ -64,6 +64,7 @@ class BackEnd:
         rmmod: The command `rmmod`.
         kernel_log: As `/dev/kmsg`. A simulated kernel has none: what a kernel says in words is
             compared on a real one only.
+        proc_root: As `/proc`, for what drivers have there. Processes are in `/proc` always.
     """
 
     sys_root: Path
@@ -74,6 +75,7 @@ class BackEnd:
     modprobe: Sequence[str]
     rmmod: Sequence[str]
     kernel_log: Path | None
+    proc_root: Path = Path("/proc")
 
     @classmethod
     def from_json(cls, text: str) -> BackEnd:
@@ -97,6 +99,7 @@ class BackEnd:
             modprobe=values["modprobe"],
             rmmod=values["rmmod"],
             kernel_log=None if log is None else Path(log),
+            proc_root=Path(values.get("proc_root", "/proc")),
         )
 
     def to_json(self) -> str:
