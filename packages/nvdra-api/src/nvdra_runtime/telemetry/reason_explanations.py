@@ -276,6 +276,63 @@ EXPLANATIONS: Final[Mapping[Reason, Explanation]] = MappingProxyType(
             ),
             alert="On every one that lasts five minutes: a workload waits.",
         ),
+        Reason.VFIO_DEVICE_BUSY: Explanation(
+            meaning="A GPU is to be given to a virtual machine, or taken back from one, and a "
+            "process still has it open; or the kernel has begun to unbind its driver and waits for "
+            "such a process. Nothing is unbound while a process is known to use the GPU, because "
+            "the kernel would wait for it without end. The message has the process; its pod is in "
+            "the plugin's log, its status and the trace.",
+            action_by=ActionBy.MIXED,
+            check=(
+                _STATUS + "   # which process has the GPU, and of which pod",
+                "nvidia-smi   # on the node: processes that use the GPU",
+                "dmesg | grep -e 'Device is currently in use' -e 'non-zero usage count'"
+                "   # on the node",
+            ),
+            remedy=(
+                "Wait: the kubelet repeats the prepare, which goes on when the process has ended.",
+                "If it lasts, end the process or delete its pod. Monitors such as dcgm-exporter, "
+                "and display servers, keep GPUs open: keep them off nodes with virtual machines.",
+                "After a virtual machine, a QEMU process can outlive its pod: end it on the node.",
+            ),
+            alert=_more_than(5, Reason.VFIO_DEVICE_BUSY, "10m"),
+        ),
+        Reason.VFIO_BIND_FAILED: Explanation(
+            meaning="The kernel has not given a PCI function the driver that a claim needs: vfio "
+            "for a virtual machine, or afterwards the driver that it had before. The message has "
+            "the function, the step and the kernel's error.",
+            action_by=ActionBy.MIXED,
+            check=(
+                _STATUS,
+                "lspci -nnk   # on the node: drivers of all functions",
+                "dmesg | grep -i -e vfio -e nvrm   # on the node",
+            ),
+            remedy=(
+                "Wait: what was begun is undone, and the prepare is repeated.",
+                "If another driver has taken the function meanwhile: keep it from loading.",
+                "If the GPU does not come back on the NVIDIA driver after a virtual machine, reset "
+                "it or reboot the node.",
+            ),
+            alert=_more_than(3, Reason.VFIO_BIND_FAILED, "10m"),
+        ),
+        Reason.VFIO_NOT_POSSIBLE: Explanation(
+            meaning="The GPU cannot be given to a virtual machine on this node: the IOMMU is off, "
+            "the GPU shares its IOMMU group with other devices, has virtual functions or MIG "
+            "devices, has another driver, or the kernel has no module of vfio for it. The message "
+            "has the cause.",
+            action_by=ActionBy.ADMINISTRATOR,
+            check=(
+                _STATUS + "   # what stands in the way, for each GPU",
+                "ls /sys/kernel/iommu_groups/*/devices   # on the node",
+                "lspci -nnk   # on the node: drivers of all functions",
+            ),
+            remedy=(
+                "Delete the pod to have it scheduled to another GPU.",
+                "Remove the cause that the message names, mostly in the firmware or in the boot "
+                "options of the node's kernel, and reboot the node.",
+            ),
+            alert=_more_than(0, Reason.VFIO_NOT_POSSIBLE, "10m"),
+        ),
         Reason.INVALID_CONFIG: Explanation(
             meaning="The opaque config in the claim or in its DeviceClass is invalid, does not fit "
             "the device, or asks for a feature that this version does not have; or the claim was "

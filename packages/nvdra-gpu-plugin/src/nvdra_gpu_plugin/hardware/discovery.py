@@ -5,11 +5,9 @@ These calls block. Each GPU is queried on a thread of its own, so that one that 
 the others.
 """
 
-import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Final, NamedTuple
 
 from nvdra_api.ids import GpuUUID, PciAddress
@@ -23,6 +21,7 @@ from nvdra_gpu_plugin.driver import installation
 from nvdra_gpu_plugin.driver.nvml_sessions import DriverVersions
 from nvdra_gpu_plugin.hardware import mig_discovery
 from nvdra_gpu_plugin.hardware.mig_discovery import Instances, Listing
+from nvdra_gpu_plugin.passthrough import pci_functions
 
 ARCHITECTURES: Final = {
     2: "Kepler",
@@ -155,41 +154,11 @@ def _describe(nvml: Nvml, handle: DeviceHandle, host: Host, versions: DriverVers
         cuda_driver_version=versions.cuda,
         memory_bytes=nvml.memory_total_bytes(handle),
         addressing_mode=None if mode is None else _name_of(ADDRESSING_MODES, mode),
-        numa_node=_numa_node(host, pci),
-        pcie_root=_pcie_root(host, pci),
+        numa_node=pci_functions.numa_node(host, pci),
+        pcie_root=pci_functions.pcie_root(host, pci),
         is_mig_enabled=nvml.is_mig_enabled(handle),
     )
 
 
 def _name_of(names: tuple[str, ...], number: int) -> str:
     return names[number] if 0 <= number < len(names) else UNKNOWN
-
-
-def _device_dir(host: Host, pci: PciAddress) -> Path:
-    return host.sys / "bus/pci/devices" / pci
-
-
-def _numa_node(host: Host, pci: PciAddress) -> int | None:
-    """The NUMA node; None if the kernel reports -1, which means that it knows none."""
-    try:
-        node = int((_device_dir(host, pci) / "numa_node").read_text())
-    except (OSError, ValueError):
-        return None
-    return node if node >= 0 else None
-
-
-def _pcie_root(host: Host, pci: PciAddress) -> str | None:
-    """The PCI host bridge above the GPU, `pci<domain>:<bus>`.
-
-    None if the GPU is not below one. On Hyper-V, its path in sysfs does not start with
-    `devices/pci…` (docs/reference/gpu-devices.md, "PCI and sysfs lookups").
-    """
-    try:
-        link = _device_dir(host, pci).readlink()
-    except OSError:
-        return None
-    # Resolved lexically, as a path inside sysfs: `..` must not lead out of where it is mounted.
-    parts = Path(os.path.normpath(Path("/bus/pci/devices") / link)).parts
-    if len(parts) < 3 or parts[1] != "devices" or not parts[2].startswith("pci"):
-        return None
-    return parts[2] if parts[-1] == pci else None
