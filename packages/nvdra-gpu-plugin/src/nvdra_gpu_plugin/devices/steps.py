@@ -173,6 +173,56 @@ class ShareByMps(GpuChange):
     directory: str = ""
 
 
+class BoundFunction(_Frozen):
+    """A PCI function that a claim binds to vfio, and what it had before.
+
+    Attributes:
+        pci: Its address.
+        vfio_driver: The vfio driver, by its name in `/sys/bus/pci/drivers`.
+        former_driver: The driver that it had; None if it had none.
+        former_override: Its `driver_override`; None if none was set.
+    """
+
+    pci: PciAddress
+    vfio_driver: str
+    former_driver: str | None = None
+    former_override: str | None = None
+
+
+class BindVfio(Change):
+    """Bind a GPU to vfio, for a virtual machine. Its inverse gives it the former driver back.
+
+    It is no step of a record yet: no claim gets such a device in this version.
+
+    Attributes:
+        pci: The GPU. Nothing else names it while it is on vfio.
+        gpu: The same, if its UUID is known; changes of one GPU follow one another.
+        module: The module of the vfio driver.
+        functions: The GPU, first, and the further functions of its board, with what they had in
+            this boot before the claim was prepared; empty until they were looked at.
+    """
+
+    FOUND: ClassVar[frozenset[str]] = frozenset({"functions"})
+
+    step: Literal["bind-vfio"] = "bind-vfio"
+    pci: PciAddress
+    gpu: GpuUUID = GpuUUID("")
+    module: str
+    functions: tuple[BoundFunction, ...] = ()
+
+    @property
+    def place(self) -> str:
+        """The GPU."""
+        return self.gpu or self.pci
+
+    @property
+    def is_prebound(self) -> bool:
+        """Whether the GPU was on vfio before the claim, and stays there after it."""
+        return bool(self.functions) and (
+            self.functions[0].former_driver == self.functions[0].vfio_driver
+        )
+
+
 Step = Annotated[
     MakeMigDevice | DisableMigMode | LeaveMigMode | ShareByTime | SetComputeMode | ShareByMps,
     Field(discriminator="step"),

@@ -62,3 +62,7 @@ class SessionPause:
             finally:
                 if not was_released:
                     await self._monitor.resume()
+
+    def reopen(self) -> None:
+        """Have NVML opened again, without waiting: the driver has another GPU."""
+        self._monitor.wake()
