@@ -45,6 +45,8 @@ class Exact(Struct, rename="camel", frozen=True):
     selectors: Entries[Selector] | None = None
     capacity: Raw = Raw()
     admin_access: bool | None = None
+    count: int | None = None
+    allocation_mode: str = ""
 
 
 class SubRequest(Exact, rename="camel", frozen=True, kw_only=True):
