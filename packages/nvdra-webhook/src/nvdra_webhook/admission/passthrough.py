@@ -7,12 +7,10 @@ Nothing is said unless the feature gate `PassthroughSupport` is on.
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
-import msgspec
-from msgspec import Raw
 from nvdra_api.gates import Feature, FeatureGates
 from nvdra_api.v1beta1 import VfioDeviceConfig
 
-from nvdra_webhook.admission import requests, review
+from nvdra_webhook.admission import requests
 from nvdra_webhook.admission.claim import Devices, Exact
 from nvdra_webhook.admission.requests import ValidConfig
 
@@ -87,23 +85,12 @@ def _of_request(exact: Exact, where: str) -> Iterator[str]:
             f"{where}.{field}: KubeVirt takes one device from each request, so a virtual machine "
             "with this claim does not start there; write a request for each GPU"
         )
-    unknown = sorted(_capacities(exact.capacity) - {_CAPACITY})
+    unknown = exact.capacities() - {_CAPACITY}
     if unknown:
         yield (
             f"{where}.capacity: vfio devices have {_CAPACITY} alone and are not shared, so that "
             "pods with this claim stay Pending"
         )
-
-
-def _capacities(capacity: Raw) -> set[str]:
-    """The names of the capacities that a request asks for."""
-    if review.is_absent(capacity):
-        return set()
-    try:
-        found = msgspec.json.decode(capacity, type=dict[str, dict[str, object] | None])
-    except review.UNDECODABLE:
-        return set()  # a form of a later release
-    return set(found.get("requests") or ())
 
 
 def _without_control_node(devices: Devices, path: str, index: int, namespace: str) -> Iterator[str]:
