@@ -114,11 +114,16 @@ def of_devices(
 def _of_monitors(kind: str | None, where: str, gates: FeatureGates) -> Iterator[str]:
     """Yield what keeps pods with admin access from starting (kubernetes/kubernetes#140729)."""
     if kind in (GpuConfig.kind, MigDeviceConfig.kind) and gates.is_enabled(Feature.DYNAMIC_MIG):
-        yield (
-            f"{where}.adminAccess: pods with this claim stay Pending while another claim has the "
-            f"GPU or a part of it, as the feature gate {Feature.DYNAMIC_MIG} is on: Kubernetes "
-            "counts what they consume, too"
-        )
+        gate = Feature.DYNAMIC_MIG
+    elif kind == GpuConfig.kind and gates.is_enabled(Feature.PASSTHROUGH):
+        gate = Feature.PASSTHROUGH  # a GPU and its vfio device have counters in common
+    else:
+        return
+    yield (
+        f"{where}.adminAccess: pods with this claim stay Pending while another claim has the GPU "
+        f"or a part of it, as the feature gate {gate} is on: Kubernetes counts what they consume, "
+        "too"
+    )
 
 
 def _of_gates(asked: Exact, kind: str | None, where: str, gates: FeatureGates) -> Iterator[str]:
