@@ -91,11 +91,19 @@ MUTANTS: Final = (
     ),
     Mutant(
         "webhook: a config that a later one overrides is said to fit nothing",
-        f"{_WEBHOOK}/admission/warnings.py",
+        f"{_WEBHOOK}/admission/requests.py",
         "    for index in reversed(range(len(configs))):\n",
         "    for index in range(len(configs)):\n",
         "Users are told that pods will not start which start.",
         (f"{_UNIT}/admission/test_decision.py",),
+    ),
+    Mutant(
+        "webhook: alternatives of one request count as two back ends",
+        f"{_WEBHOOK}/admission/passthrough.py",
+        "        if len(policies) == 1 and",
+        "        if policies and",
+        "Claims are refused that can be prepared.",
+        (f"{_UNIT}/admission/test_passthrough.py",),
     ),
     Mutant(
         "webhook: an authority signs before API servers know it",

@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """The device classes that users name in their claims."""
 
+import json
 import re
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import yaml
+from nvdra_api import decoding
+from nvdra_api.v1beta1 import VfioDeviceConfig
+from nvdra_api.v1beta1.vfio_device_config import IommuConfig
 from nvdra_testing.charts import CHARTS
 
 Render = Callable[..., dict[str, dict[str, Any]]]
@@ -23,6 +27,23 @@ def test_each_class_selects_one_kind_of_device(render: Render) -> None:
             "device.driver == 'gpu.nvidia.com' && "
             f"device.attributes['gpu.nvidia.com'].type == '{kind}'"
         )
+
+
+@pytest.mark.parametrize("version", ["v1", "v1beta2", "v1beta1"])
+def test_the_class_of_virtual_machines_can_bring_the_control_node(
+    render: Render, version: str
+) -> None:
+    values: dict[str, Any] = {
+        "deviceClasses": {"vfio": {"enableAPIDevice": True}},
+        "global": {"resourceApiVersion": f"resource.k8s.io/{version}"},
+    }
+    classes = render("nvdra-gpu-plugin", values)["DeviceClass"]
+    (config,) = classes["vfio.gpu.nvidia.com"]["spec"].pop("config")
+    opaque = config["opaque"]
+    decoded = decoding.decode_config(opaque["driver"], json.dumps(opaque["parameters"]).encode())
+    assert decoded == VfioDeviceConfig(iommu=IommuConfig(enable_api_device=True))
+    values["deviceClasses"]["vfio"]["enableAPIDevice"] = False
+    assert render("nvdra-gpu-plugin", values)["DeviceClass"] == classes, "only this differs"
 
 
 def test_the_quota_of_the_questions_has_a_line_for_each_class_that_gives_gpus(

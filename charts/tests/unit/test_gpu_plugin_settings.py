@@ -188,3 +188,38 @@ def test_the_plugin_accepts_the_charts_settings(render: Render) -> None:
     assert understood.logging_format == "json"
     assert understood.v == 4
     assert understood.feature_gates.explicit["TimeSlicingSettings"]
+
+
+PASSTHROUGH: dict[str, Any] = {"global": {"featureGates": {"PassthroughSupport": True}}}
+
+
+def test_without_the_gate_for_passthrough_the_plugin_sees_no_more_of_the_node(
+    render: Render,
+) -> None:
+    ignored = {"kubeletPlugin": {"passthrough": {"prebound": "ignore"}}}
+    assert render("nvdra-gpu-plugin", ignored) == render("nvdra-gpu-plugin")
+
+
+@pytest.mark.parametrize("gates", [{"PassthroughSupport": True}, {"AllAlpha": True}])
+def test_for_passthrough_the_plugin_sees_processes_and_modules_read_only(
+    render: Render, gates: dict[str, bool]
+) -> None:
+    values = {"global": {"featureGates": gates}}
+    pod = render("nvdra-gpu-plugin", values)["DaemonSet"]["nvdra-nvdra-gpu-plugin"]["spec"][
+        "template"
+    ]["spec"]
+    paths = {each["name"]: each.get("hostPath", {}).get("path") for each in pod["volumes"]}
+    (container,) = pod["containers"]
+    mounts = {
+        paths[each["name"]]: (each["mountPath"], each.get("readOnly", False))
+        for each in container["volumeMounts"]
+        if paths[each["name"]]
+    }
+    assert mounts["/proc"] == ("/host/proc", True)
+    assert mounts["/lib/modules"] == ("/lib/modules", True)
+
+
+def test_what_becomes_of_gpus_that_others_have_bound_is_a_setting(render: Render) -> None:
+    assert environment(render("nvdra-gpu-plugin", PASSTHROUGH))["PASSTHROUGH_PREBOUND"] == "offer"
+    values = {**PASSTHROUGH, "kubeletPlugin": {"passthrough": {"prebound": "ignore"}}}
+    assert environment(render("nvdra-gpu-plugin", values))["PASSTHROUGH_PREBOUND"] == "ignore"

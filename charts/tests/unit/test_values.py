@@ -121,11 +121,13 @@ OTHER: dict[str, dict[str, Any]] = {
         "deviceClasses.create": False,
         "deviceClasses.extendedResourceName": "",
         "deviceClasses.migExtendedResources": ["1g.10gb"],
+        "deviceClasses.vfio.enableAPIDevice": True,
         "kubeletPlugin.metrics.gpuHttpEndpoint": ":9090",
         "kubeletPlugin.deviceTaintEffect": "NoExecute",
         "kubeletPlugin.keepMigMode": True,
         "kubeletPlugin.consumableShares": 4,
         "kubeletPlugin.shareConfigs": "class",
+        "kubeletPlugin.passthrough.prebound": "ignore",
         "kubeletPlugin.mpsDaemon.resources": {"limits": {"memory": "2Gi"}},
         "kubeletPlugin.mpsDaemon.terminationGracePeriodSeconds": 600,
         **container("gpus"),
@@ -308,6 +310,9 @@ def test_the_value_has_an_effect(
         changed["global"] |= base["global"]
     if path == "kubeletPlugin.consumableShares":
         base = {"global": {"featureGates": {"ConsumableShares": True}}}
+        changed |= base
+    if path == "kubeletPlugin.passthrough.prebound":
+        base = {"global": {"featureGates": {"PassthroughSupport": True}}}
         changed |= base
     if path == "global.additionalNamespaces":  # a role and an account of one name in each
         base = {"global": dict(HOST_MANAGED["global"])}

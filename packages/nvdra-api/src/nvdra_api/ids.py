@@ -28,8 +28,11 @@ GpuUUID = NewType("GpuUUID", str)
 MigUUID = NewType("MigUUID", str)
 """UUID of a MIG device as NVML reports it: `MIG-` followed by a UUID."""
 
-DeviceUUID = GpuUUID | MigUUID
-"""UUID of a device: a GPU, or a MIG device of one."""
+VfioUUID = NewType("VfioUUID", str)
+"""UUID of a GPU as a vfio device: it follows from the PCI address, and has no prefix."""
+
+DeviceUUID = GpuUUID | MigUUID | VfioUUID
+"""UUID of a device: a GPU, a MIG device of one, or a GPU as a vfio device."""
 
 PciAddress = NewType("PciAddress", str)
 """PCI address in lower case, `dddd:bb:dd.f`. It identifies a physical GPU on its node."""

@@ -117,6 +117,13 @@ class Settings(PluginSettings):
         "must agree, so that with any the first one decides for the others.",
     )
 
+    passthrough_prebound: Literal["offer", "ignore"] = Field(
+        default="offer",
+        description="What becomes of GPUs that a vfio driver has and no claim, such as those that "
+        "are bound to it at boot. offer: they are vfio devices, and stay on that driver; ignore: "
+        "another program uses them, such as libvirt. For the gate PassthroughSupport.",
+    )
+
     namespace: Annotated[str, Flag(group="MPS")] = Field(
         default="default",
         min_length=1,

@@ -7,6 +7,7 @@ from typing import Any
 from nvdra_api.ids import GpuUUID, MigUUID, PciAddress
 from nvdra_gpu_plugin.devices.inventory import Gpu, MigDevice, MigPartition
 from nvdra_gpu_plugin.devices.mig_profiles import MigProfile, Placement
+from nvdra_gpu_plugin.devices.vfio_devices import VfioDevice
 
 PROFILES = {
     19: MigProfile("1g.10gb", 19, 0, 1, 16, 1, 1, 0, 1, 0, 9984 << 20),
@@ -38,6 +39,25 @@ def h100(minor: int, **overrides: Any) -> Gpu:
         "is_mig_enabled": False,
     }
     return Gpu(**{**described, **overrides})
+
+
+def vfio_h100(minor: int, **overrides: Any) -> VfioDevice:
+    """The H100 of this minor number as a vfio device, as sysfs describes it."""
+    described: dict[str, Any] = {
+        "index": minor,
+        "pci": PciAddress(f"0000:{minor:02x}:00.0"),
+        "vendor_id": 0x10DE,
+        "device_id": 0x2330,
+        "product_name": "GH100 [H100 SXM5 80GB]",
+        "memory_bytes": 256 << 30,
+        "iommu_group": 40 + minor,
+        "is_isolated": True,
+        "has_iommufd": False,
+        "module": "vfio_pci",
+        "numa_node": 0,
+        "pcie_root": "pci0000:15",
+    }
+    return VfioDevice(**{**described, **overrides})
 
 
 def in_mig_mode(minor: int, *cuts: tuple[int, int], **overrides: Any) -> Gpu:

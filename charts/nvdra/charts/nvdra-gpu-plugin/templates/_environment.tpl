@@ -21,6 +21,10 @@
   value: {{ .Values.kubeletPlugin.consumableShares | default "disabled" | toString | quote }}
 - name: SHARE_CONFIGS
   value: {{ .Values.kubeletPlugin.shareConfigs | default "any" }}
+{{- if include "nvdra-gpu-plugin.hasPassthrough" . }}
+- name: PASSTHROUGH_PREBOUND
+  value: {{ dig "passthrough" "prebound" "offer" (.Values.kubeletPlugin | toJson | fromJson) }}
+{{- end }}
 # For the Deployments of MPS control daemons, with the gate MPSSupport: they use this pod's image and account.
 - name: NAMESPACE
   valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
@@ -60,4 +64,9 @@
 {{- define "nvdra-gpu-plugin.hasMps" -}}
 {{- $gates := .Values.global.featureGates | default dict -}}
 {{- if ternary (get $gates "MPSSupport") (get $gates "AllAlpha") (hasKey $gates "MPSSupport") -}}true{{- end -}}
+{{- end -}}
+
+{{/* "true" if the gate PassthroughSupport is on. */}}
+{{- define "nvdra-gpu-plugin.hasPassthrough" -}}
+{{- include "nvdra-gpu-plugin.isAlphaOn" (dict "gates" (.Values.global.featureGates | default dict) "name" "PassthroughSupport") -}}
 {{- end -}}

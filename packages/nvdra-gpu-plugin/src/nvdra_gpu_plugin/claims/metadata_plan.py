@@ -117,7 +117,10 @@ def _attributes(
     """
     found = device_identity.find(device, inventory)
     gpu = device_identity.find_gpu(device, inventory)
-    if device.is_made and gpu is not None:
+    vfio = device_identity.find_vfio(device, inventory)
+    if vfio is not None:
+        named = attributes.vfio_device(vfio, numa_as_list=numa_as_list)
+    elif device.is_made and gpu is not None:
         published = attributes.partitions(gpu, [device.profile], numa_as_list=numa_as_list)
         named = published[device.profile]
     elif isinstance(found, MigDevice):

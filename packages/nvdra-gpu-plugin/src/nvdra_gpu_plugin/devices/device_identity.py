@@ -12,6 +12,7 @@ from nvdra_api.ids import MigUUID
 from nvdra_gpu_plugin.devices.claim_records import GpuDeviceRecord
 from nvdra_gpu_plugin.devices.inventory import Device, Gpu, Inventory, MigDevice, MigPartition
 from nvdra_gpu_plugin.devices.steps import MadeInstance, MakeMigDevice
+from nvdra_gpu_plugin.devices.vfio_devices import VfioDevice
 
 
 def fields(device: Device) -> dict[str, Any]:
@@ -55,6 +56,11 @@ def find_gpu(device: GpuDeviceRecord, inventory: Inventory) -> Gpu | None:
     """The GPU of the node that a device is, or is a part of; None if it is not there."""
     found = inventory.by_uuid.get(device.gpu_uuid)
     return found if isinstance(found, Gpu) else None
+
+
+def find_vfio(device: GpuDeviceRecord, inventory: Inventory) -> VfioDevice | None:
+    """The vfio device that a record means; None if it is not there, or of another kind."""
+    return next((vfio for vfio in inventory.vfio if vfio.uuid == device.uuid), None)
 
 
 def find(device: GpuDeviceRecord, inventory: Inventory) -> Device | None:

@@ -8,6 +8,7 @@ from nvdra_api.ids import DeviceName
 
 _GPU: Final = re.compile(r"gpu-(\d+)(-mig-.+)?$")
 _MIG: Final = re.compile(r"gpu-(\d+)-mig-(.+)-(\d+)-(\d+)")
+_VFIO: Final = re.compile(r"gpu-vfio-\d+")
 _NOT_IN_NAMES: Final = re.compile(r"[^a-z0-9-]")
 
 
@@ -30,6 +31,20 @@ class MigName(NamedTuple):
 def gpu_name(number: int) -> DeviceName:
     """The device name of a whole GPU."""
     return DeviceName(f"gpu-{number}")
+
+
+def vfio_name(index: int) -> DeviceName:
+    """The device name of a GPU that is passed to a virtual machine: `gpu-vfio-0`.
+
+    Args:
+        index: From `vfio_devices.indexes`. It is neither the minor number nor NVML's index.
+    """
+    return DeviceName(f"gpu-vfio-{index}")
+
+
+def is_vfio_name(name: str) -> bool:
+    """Whether it is the name of a vfio device."""
+    return _VFIO.fullmatch(name) is not None
 
 
 def mig_name(

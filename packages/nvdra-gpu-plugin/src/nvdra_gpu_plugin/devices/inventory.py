@@ -13,6 +13,7 @@ from nvdra_api.ids import DeviceName, DeviceUUID, GpuUUID, MigUUID, PciAddress
 
 from nvdra_gpu_plugin.devices import device_names, mig_profiles
 from nvdra_gpu_plugin.devices.mig_profiles import MigProfile, Placement
+from nvdra_gpu_plugin.devices.vfio_devices import VfioDevice
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,6 +270,7 @@ class Inventory:
 
     Attributes:
         gpus: The GPUs, in MIG mode or not.
+        vfio: GPUs that can be passed to virtual machines, or are. The same GPU may be among `gpus`.
         devices: What they offer, in the same order.
         by_name: Every GPU and every MIG device, also a GPU in MIG mode, which is not offered.
         by_uuid: The same by UUID.
@@ -276,6 +278,7 @@ class Inventory:
     """
 
     gpus: tuple[Gpu, ...] = ()
+    vfio: tuple[VfioDevice, ...] = ()
     devices: tuple[Device, ...] = field(init=False)
     by_name: Mapping[DeviceName, Device] = field(init=False)
     by_uuid: Mapping[DeviceUUID, Device] = field(init=False)
@@ -297,15 +300,24 @@ class Inventory:
         return self.without_devices({fault.device for fault in faults})
 
     def without_devices(self, names: Container[str]) -> "Inventory":
-        """The inventory without GPUs and MIG devices of these names."""
+        """The inventory without GPUs, MIG devices and vfio devices of these names.
+
+        The vfio device of a GPU has a name of its own, and stays.
+        """
         left = (gpu for gpu in self.gpus if gpu.name not in names)
-        return Inventory(tuple(_without(gpu, names) for gpu in left))
+        vfio = tuple(device for device in self.vfio if device.name not in names)
+        return Inventory(tuple(_without(gpu, names) for gpu in left), vfio)
 
     def keeping_modes(self, modes: Mapping[GpuUUID, bool]) -> "Inventory":
         """The inventory in which these GPUs cannot leave MIG mode (True) or enter it (False)."""
         if not modes:
             return self
-        return Inventory(tuple(replace(gpu, kept_mode=modes.get(gpu.uuid)) for gpu in self.gpus))
+        kept = (replace(gpu, kept_mode=modes.get(gpu.uuid)) for gpu in self.gpus)
+        return Inventory(tuple(kept), self.vfio)
+
+    def without_partitions(self) -> "Inventory":
+        """The inventory in which nothing can be made on the GPUs."""
+        return Inventory(tuple(replace(gpu, partitions=()) for gpu in self.gpus), self.vfio)
 
     def gpu_of(self, device: Device) -> Gpu:
         """The GPU that a device of this inventory is, or is a part of."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attributes and capacities of published GPUs and MIG devices, for selectors.
+"""Attributes and capacities of published GPUs, MIG devices and vfio devices, for selectors.
 
 Keys without a domain belong to the driver: `device.attributes['gpu.nvidia.com'].productName`.
 
@@ -15,6 +15,7 @@ from nvdra_api.resource.slices import DeviceAttribute, DeviceCapacity
 
 from nvdra_gpu_plugin.devices.inventory import Gpu, MigDevice
 from nvdra_gpu_plugin.devices.mig_profiles import MigProfile
+from nvdra_gpu_plugin.devices.vfio_devices import VfioDevice
 
 _MAX_VALUE_BYTES = 64
 """Longest string or version that the API server accepts."""
@@ -65,6 +66,38 @@ def mig_device(
     )
 
 
+def vfio_device(device: VfioDevice, *, numa_as_list: bool = False) -> dict[str, DeviceAttribute]:
+    """The attributes of a GPU as a vfio device.
+
+    None of them is `mdevUUID`, by which KubeVirt takes a device for a mediated one, and none names
+    the driver that has the GPU now. `productName` is of the PCI id database, as the reference
+    publishes it; what NVML calls the GPU is in `parentProductName`.
+
+    Args:
+        device: The vfio device.
+        numa_as_list: As for `whole_gpu`.
+
+    Source: docs/reference/gpu-devices.md, "Attributes of a VFIO device".
+    """
+    return _known(
+        {
+            "type": _string_attribute(device.kind),
+            "uuid": _string_attribute(device.uuid),
+            "deviceID": _string_attribute(f"0x{device.device_id:04x}"),
+            "vendorID": _string_attribute(f"0x{device.vendor_id:04x}"),
+            "productName": _string_attribute(device.product_name),
+            "iommuFDEnabled": DeviceAttribute(bool_value=device.has_iommufd),
+            "iommuGroup": _int_attribute(device.iommu_group),
+            "isolated": DeviceAttribute(bool_value=device.is_isolated),
+            "parentUUID": _string_attribute(device.parent_uuid),
+            "parentProductName": _string_attribute(device.parent_product_name),
+            names.ATTRIBUTE_PCI_BUS_ID: _string_attribute(device.pci),
+            names.ATTRIBUTE_PCIE_ROOT: _string_attribute(device.pcie_root),
+            names.ATTRIBUTE_NUMA_NODE: _numa_attribute(device.numa_node, as_list=numa_as_list),
+        }
+    )
+
+
 def partitions(
     parent: Gpu, profiles: Iterable[str], *, numa_as_list: bool = False
 ) -> dict[str, dict[str, DeviceAttribute]]:
@@ -84,6 +117,11 @@ def whole_gpu_capacity(gpu: Gpu) -> dict[str, DeviceCapacity]:
     if gpu.memory_bytes is None:
         return {}
     return {"memory": DeviceCapacity(value=Quantity.binary(gpu.memory_bytes))}
+
+
+def vfio_capacity(device: VfioDevice) -> dict[str, DeviceCapacity]:
+    """The capacity of a vfio device: `addressableMemory` in bytes, what a guest maps of it."""
+    return {"addressableMemory": DeviceCapacity(value=Quantity.binary(device.memory_bytes))}
 
 
 def mig_capacity(mig: MigDevice, attribute_count: int) -> dict[str, DeviceCapacity]:
@@ -171,6 +209,10 @@ def _string_attribute(value: str | None) -> DeviceAttribute | None:
     if not value or len(value.encode()) > _MAX_VALUE_BYTES:
         return None
     return DeviceAttribute(string_value=value)
+
+
+def _int_attribute(value: int | None) -> DeviceAttribute | None:
+    return None if value is None else DeviceAttribute(int_value=value)
 
 
 def _numa_attribute(node: int | None, *, as_list: bool) -> DeviceAttribute | None:

@@ -5,13 +5,12 @@ Source: docs/reference/gpu-devices.md, "What each GPU offers", "Slices of a node
 """
 
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import chain, groupby
 from types import MappingProxyType
 
 from nvdra_api import names
 from nvdra_api.gates import Feature, FeatureGates
-from nvdra_api.ids import DeviceName, GpuUUID, NodeName, PoolName
+from nvdra_api.ids import DeviceName, GpuUUID, NodeName, PoolName, VfioUUID
 from nvdra_api.resource.slices import CounterSet, Device, DeviceTaint
 from nvdra_runtime.resourceslices import arrangement
 from nvdra_runtime.resourceslices.arrangement import DeviceGroup, SliceLimits
@@ -19,11 +18,19 @@ from nvdra_runtime.resourceslices.pool import Pool, Slice
 
 from nvdra_gpu_plugin.devices import device_names
 from nvdra_gpu_plugin.devices.inventory import Gpu, Inventory
-from nvdra_gpu_plugin.publishing import attributes, partitions, placement_order, shares
+from nvdra_gpu_plugin.devices.vfio_devices import VfioDevice
+from nvdra_gpu_plugin.publishing import (
+    attributes,
+    gpu_counters,
+    partitions,
+    placement_order,
+    shares,
+)
 from nvdra_gpu_plugin.share_policy import SharePolicy
 
-Taints = Mapping[GpuUUID, Sequence[DeviceTaint]]
-"""The taints of GPUs that have some. All MIG devices of such a GPU get them."""
+Taints = Mapping[GpuUUID | VfioUUID, Sequence[DeviceTaint]]
+"""The taints of GPUs that have some. All MIG devices of such a GPU get them, and its vfio device. A
+vfio device may have taints of its own."""
 
 NOTHING = Slice()
 
@@ -40,7 +47,8 @@ def pool(
     """The pool, named after the node, with its GPUs in the order of their PCI addresses.
 
     A pool without devices has one empty slice. A GPU in MIG mode is not published, but its MIG
-    devices are; so are the partitions of a GPU that has some, with the counters that they share.
+    devices are; so are the partitions of a GPU that has some, with the counters that they share. A
+    GPU and its vfio device share counters, too.
 
     Args:
         inventory: The GPUs that work.
@@ -49,20 +57,27 @@ def pool(
         awaited: Devices that stay as they were published, from `still_awaited`.
         taints: The taints of GPUs that are not well.
         limits: What the API server accepts of counters; None if it does not keep them. Without
-            them, all partitions would look independent, and none is published.
+            them, all partitions would look independent, and none is published. A GPU and its vfio
+            device look independent, too: while a claim has one, `gpu_forms` withholds the other.
         policy: How devices are shared; None if each is for one claim at a time.
     """
     if limits is None:
-        inventory = Inventory(tuple(replace(gpu, partitions=()) for gpu in inventory.gpus))
+        inventory = inventory.without_partitions()
         awaited = Slice(awaited.devices)
     as_list = gates.is_enabled(Feature.LIST_ATTRIBUTES)
     made = chain.from_iterable(_devices(gpu, numa_as_list=as_list) for gpu in inventory.gpus)
     sets = [partitions.counter_set(gpu) for gpu in inventory.gpus if gpu.partitions]
-    by_name = {counter.name: counter for counter in (*awaited.shared_counters, *sets)}
-    found = sorted([*made, *_consistent(awaited.devices, by_name)], key=_pci)
+    by_name: Mapping[str, CounterSet] = {
+        counter.name: counter for counter in (*awaited.shared_counters, *sets)
+    }
+    vfio = (_vfio(device, numa_as_list=as_list) for device in inventory.vfio)
+    found = sorted([*made, *_consistent(awaited.devices, by_name), *vfio], key=_pci)
     groups = []
     for _, of_gpu in groupby(found, key=_pci):
-        ordered = placement_order.ordered(list(of_gpu), by_name)
+        devices = list(of_gpu)
+        if limits is not None:
+            devices, by_name = gpu_counters.exclusive(devices, by_name)
+        ordered = placement_order.ordered(devices, by_name)
         devices = [shares.shared(_tainted(each, taints), policy) for each in ordered]
         groups.append(_group(devices, by_name))
     return Pool(PoolName(node), arrangement.arrange(groups, limits))
@@ -87,6 +102,8 @@ def still_awaited(
     for device in published.devices:
         gpu = device_names.parent_name(device.name)
         is_awaited = gpu in awaited or None in awaited
+        if device_names.is_vfio_name(device.name):
+            continue  # sysfs describes it at once
         is_described = gpu in inventory.by_name or _gpu_uuid(device) in uuids
         if is_awaited and not is_described and not {gpu, device.name} & set(faulty):
             found.append(device)
@@ -95,12 +112,17 @@ def still_awaited(
 
 def gpus_among(published: Slice, uuids: Container[GpuUUID]) -> frozenset[DeviceName]:
     """The names of the published GPUs that are among these, by themselves or by their parts."""
-    found = (device for device in published.devices if _gpu_uuid(device) in uuids)
-    return frozenset(device_names.parent_name(each.name) for each in found)
+    found = (device.name for device in published.devices if _gpu_uuid(device) in uuids)
+    return frozenset(
+        device_names.parent_name(name) for name in found if not device_names.is_vfio_name(name)
+    )
 
 
 def _tainted(device: Device, taints: Taints) -> Device:
     found = tuple(taints.get(_gpu_uuid(device), ()))
+    if device_names.is_vfio_name(device.name):
+        own = taints.get(VfioUUID(_text(device, "uuid")), ())
+        found = tuple({taint.key: taint for taint in (*found, *own)}.values())
     return device if device.taints == found else device.model_copy(update={"taints": found})
 
 
@@ -132,6 +154,14 @@ def _devices(gpu: Gpu, *, numa_as_list: bool) -> Iterable[Device]:
         found = attributes.mig_device(mig, gpu, numa_as_list=numa_as_list)
         capacity = attributes.mig_capacity(mig, len(found))
         yield Device(name=mig.name, attributes=found, capacity=capacity)
+
+
+def _vfio(device: VfioDevice, *, numa_as_list: bool) -> Device:
+    return Device(
+        name=device.name,
+        attributes=attributes.vfio_device(device, numa_as_list=numa_as_list),
+        capacity=attributes.vfio_capacity(device),
+    )
 
 
 def _group(devices: Sequence[Device], sets: Mapping[str, CounterSet]) -> DeviceGroup:

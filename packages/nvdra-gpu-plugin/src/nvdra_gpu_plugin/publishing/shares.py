@@ -30,12 +30,14 @@ def shared(device: Device, policy: SharePolicy | None) -> Device:
     """The device as it is published under a policy, whatever policy it was published under before.
 
     A MIG device that is made for the claim that holds it is for that claim alone. A device whose
-    memory is not known is not divided by memory.
+    memory is not known is not divided by memory. A virtual machine gets a GPU for itself.
 
     Args:
-        device: A whole GPU or a MIG device.
+        device: A whole GPU, a MIG device or a vfio device.
         policy: None if it is for one claim at a time.
     """
+    if device_names.is_vfio_name(device.name):
+        return device
     capacity = {
         name: DeviceCapacity(value=each.value)
         for name, each in device.capacity.items()

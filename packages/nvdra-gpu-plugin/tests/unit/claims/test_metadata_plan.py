@@ -4,16 +4,16 @@
 from dataclasses import replace
 from typing import Any
 
-from nvdra_api.ids import MigUUID, NodeName
+from nvdra_api.ids import ClaimUID, MigUUID, NodeName, PoolName
 from nvdra_api.resource.claims import ResourceClaim
 from nvdra_api.v1beta1 import GpuConfig
 from nvdra_gpu_plugin.claims import metadata_plan, plan
-from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord
+from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord, GpuDeviceRecord
 from nvdra_gpu_plugin.devices.inventory import Gpu, Inventory
 from nvdra_gpu_plugin.devices.spec_generation import SpecGeneration
 from nvdra_gpu_plugin.devices.steps import MadeInstance
 from nvdra_runtime.claims.opaque_configs import ConfiguredResult
-from nvdra_testing.hardware.gpus import divisible, h100, in_mig_mode, mig_device
+from nvdra_testing.hardware.gpus import divisible, h100, in_mig_mode, mig_device, vfio_h100
 
 NODE = NodeName("node-a")
 UID = "11111111-0000-4000-8000-000000000001"
@@ -159,3 +159,53 @@ def test_a_device_that_is_not_there_is_named_without_attributes() -> None:
     record = metadata_plan.with_metadata(planned(found), found, Inventory(), numa_as_list=False)
     assert attributes(record) == [{}]
     assert attributes(replanned(record, h100(0)))[0]["uuid"] == {"string": "GPU-0"}
+
+
+def vfio_record(name: str, request: str) -> GpuClaimRecord:
+    vfio = vfio_h100(0)
+    device = GpuDeviceRecord(
+        request=request,
+        pool=PoolName(NODE),
+        device=vfio.name,
+        pci=vfio.pci,
+        uuid=vfio.uuid,
+        kind="vfio",
+        cdi_id="v/c=d",
+    )
+    return GpuClaimRecord(
+        namespace="ml", name=name, uid=ClaimUID(UID), generation="580.95.05", devices=(device,)
+    )
+
+
+def test_a_vfio_device_is_described_as_it_is_published_whichever_driver_has_it() -> None:
+    found = claim(result("vm", "gpu-vfio-0"))
+    vfio = vfio_h100(0, parent_uuid=h100(0).uuid)
+    record = vfio_record("train-gpu-x7k2p", "vm")
+    for inventory in (Inventory((h100(0),), (vfio,)), Inventory((), (vfio,))):
+        (device,) = attributes(
+            metadata_plan.with_metadata(record, found, inventory, numa_as_list=False)
+        )
+        assert device == {
+            "type": {"string": "vfio"},
+            "uuid": {"string": vfio.uuid},
+            "deviceID": {"string": "0x2330"},
+            "vendorID": {"string": "0x10de"},
+            "productName": {"string": "GH100 [H100 SXM5 80GB]"},
+            "iommuFDEnabled": {"bool": False},
+            "iommuGroup": {"int": 40},
+            "isolated": {"bool": True},
+            "parentUUID": {"string": h100(0).uuid},
+            "resource.kubernetes.io/pciBusID": {"string": "0000:00:00.0"},
+            "resource.kubernetes.io/pcieRoot": {"string": "pci0000:15"},
+            "resource.kubernetes.io/numaNode": {"int": 0},
+        }
+
+
+def test_a_vfio_device_that_is_gone_keeps_its_attributes() -> None:
+    found = claim(result("vm", "gpu-vfio-0"))
+    inventory = Inventory((), (vfio_h100(0),))
+    record = metadata_plan.with_metadata(
+        vfio_record("train-gpu-x7k2p", "vm"), found, inventory, numa_as_list=False
+    )
+    gone = metadata_plan.with_present_attributes(record, Inventory(), numa_as_list=False)
+    assert gone == record

@@ -3,7 +3,7 @@
 
 from nvdra_api.ids import DeviceName
 from nvdra_gpu_plugin.devices.inventory import Fault, Inventory
-from nvdra_testing.hardware.gpus import h100, in_mig_mode
+from nvdra_testing.hardware.gpus import divisible, h100, in_mig_mode, vfio_h100
 
 MIXED = Inventory((h100(0), in_mig_mode(1, (19, 6), (9, 0)), in_mig_mode(2)))
 
@@ -32,3 +32,16 @@ def test_a_mig_device_that_is_faulty_is_left_out_alone() -> None:
     left = MIXED.without([Fault("gpu-1-mig-3g40gb-9-0", "no capability")])
     assert offered(left) == ["gpu-0", "gpu-1-mig-1g10gb-19-6"]
     assert len(left.gpus) == 3
+
+
+def test_the_vfio_device_of_a_gpu_stays_where_the_gpu_is_left_out_and_the_reverse() -> None:
+    both = Inventory((h100(0),), (vfio_h100(0), vfio_h100(1)))
+    assert both.without_devices({"gpu-0"}) == Inventory((), both.vfio)
+    assert both.without_devices({"gpu-vfio-0"}) == Inventory(both.gpus, (vfio_h100(1),))
+
+
+def test_what_changes_of_gpus_leaves_vfio_devices_as_they_are() -> None:
+    gpu = divisible(0, (19, 0))
+    both = Inventory((gpu,), (vfio_h100(0),))
+    assert both.keeping_modes({gpu.uuid: True}).vfio == both.vfio
+    assert both.without_partitions() == Inventory((h100(0),), both.vfio)

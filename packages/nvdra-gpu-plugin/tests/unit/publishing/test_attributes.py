@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """What users select on: values, types, and what is left out."""
 
+from dataclasses import replace
+
 import pytest
 from nvdra_api.ids import GpuUUID, PciAddress
 from nvdra_api.resource.slices import DeviceAttribute
 from nvdra_gpu_plugin.devices.mig_profiles import Placement
 from nvdra_gpu_plugin.publishing import attributes
-from nvdra_testing.hardware.gpus import h100, in_mig_mode, mig_device
+from nvdra_testing.hardware.gpus import h100, in_mig_mode, mig_device, vfio_h100
 
 H100 = h100(
     0,
@@ -110,3 +112,49 @@ def test_versions_become_strict_semver(driver: str, published: str) -> None:
 @pytest.mark.parametrize("driver", ["1.2.3.4", "", "unknown", "1." + "9" * 70])
 def test_a_version_without_a_strict_form_is_left_out(driver: str) -> None:
     assert attributes.semver_attribute(driver) is None
+
+
+VFIO_H100 = vfio_h100(2, pci=PciAddress("0000:1b:00.0"), iommu_group=42)
+
+
+def test_a_vfio_device_has_the_references_attributes_and_its_group() -> None:
+    assert attributes.vfio_device(VFIO_H100) == {
+        "type": DeviceAttribute(string_value="vfio"),
+        "uuid": DeviceAttribute(string_value="90d1ede6-4660-56ab-bea3-b9875fe7e5eb"),
+        "deviceID": DeviceAttribute(string_value="0x2330"),
+        "vendorID": DeviceAttribute(string_value="0x10de"),
+        "productName": DeviceAttribute(string_value="GH100 [H100 SXM5 80GB]"),
+        "iommuFDEnabled": DeviceAttribute(bool_value=False),
+        "iommuGroup": DeviceAttribute(int_value=42),
+        "isolated": DeviceAttribute(bool_value=True),
+        "resource.kubernetes.io/pciBusID": DeviceAttribute(string_value="0000:1b:00.0"),
+        "resource.kubernetes.io/pcieRoot": DeviceAttribute(string_value="pci0000:15"),
+        "resource.kubernetes.io/numaNode": DeviceAttribute(int_value=0),
+    }
+    assert {k: str(v.value) for k, v in attributes.vfio_capacity(VFIO_H100).items()} == {
+        "addressableMemory": "256Gi"
+    }
+
+
+def test_what_nvml_calls_the_gpu_is_beside_its_name_in_the_pci_id_database() -> None:
+    known = replace(VFIO_H100, parent_uuid=H100.uuid, parent_product_name=H100.product_name)
+    found = attributes.vfio_device(known)
+    added = found.items() - attributes.vfio_device(VFIO_H100).items()
+    assert dict(added) == {
+        "parentUUID": DeviceAttribute(string_value=H100.uuid),
+        "parentProductName": DeviceAttribute(string_value="NVIDIA H100 80GB HBM3"),
+    }
+
+
+def test_a_vfio_device_is_never_taken_for_a_mediated_one() -> None:
+    """KubeVirt looks for `mdevUUID` first (pkg/dra/utils.go)."""
+    assert not [name for name in attributes.vfio_device(VFIO_H100) if "mdev" in name.lower()]
+
+
+def test_the_numa_node_of_a_vfio_device_follows_the_gate_too() -> None:
+    found = attributes.vfio_device(VFIO_H100, numa_as_list=True)
+    assert found["resource.kubernetes.io/numaNode"] == DeviceAttribute(int_values=(0,))
+    unknown = attributes.vfio_device(replace(VFIO_H100, numa_node=None, pcie_root=None))
+    assert {"resource.kubernetes.io/numaNode", "resource.kubernetes.io/pcieRoot"}.isdisjoint(
+        unknown
+    )

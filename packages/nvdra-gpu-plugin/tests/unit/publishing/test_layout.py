@@ -125,7 +125,7 @@ def test_taints_are_those_of_today_also_of_a_gpu_that_has_not_described_itself_y
     before = published(h100(0), h100(1)).devices
     former = Slice(tuple(each.model_copy(update={"taints": (lost,)}) for each in before))
     awaited = layout.still_awaited(former, Inventory(), [GPU_1, DeviceName("gpu-0")], set())
-    taints = {h100(1).uuid: (lost,), h100(2).uuid: (lost,)}
+    taints: layout.Taints = {h100(1).uuid: (lost,), h100(2).uuid: (lost,)}
     pool = layout.pool(Inventory((h100(2),)), FeatureGates(), NODE, awaited, taints)
     assert [(each.name, each.taints) for each in pool.slices[0].devices] == [
         ("gpu-0", ()),

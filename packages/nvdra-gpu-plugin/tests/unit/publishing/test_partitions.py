@@ -217,7 +217,7 @@ def test_where_counters_are_not_kept_it_is_as_without_partitions() -> None:
 
 def test_the_taints_of_a_gpu_are_those_of_its_parts() -> None:
     taint = DeviceTaint(key="gpu.nvidia.com/xid", value="48", effect="NoSchedule")
-    taints = {h100(0).uuid: (taint,)}
+    taints: layout.Taints = {h100(0).uuid: (taint,)}
     inventory = Inventory((parted(h100(0)), parted(h100(1))))
     made = layout.pool(inventory, FeatureGates(), NODE, taints=taints, limits=SPLIT)
     tainted = sorted(str(each.name) for each in made.content.devices if each.taints)

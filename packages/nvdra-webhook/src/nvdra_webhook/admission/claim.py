@@ -6,7 +6,7 @@ others have in `exactly`. Other fields are not decoded, so a newer API server ma
 Source: docs/reference/webhook.md, "Evaluation".
 """
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Set
 from contextlib import suppress
 from typing import Annotated, Final, TypeVar
 
@@ -45,6 +45,16 @@ class Exact(Struct, rename="camel", frozen=True):
     selectors: Entries[Selector] | None = None
     capacity: Raw = Raw()
     admin_access: bool | None = None
+    count: int | None = None
+    allocation_mode: str = ""
+
+    def capacities(self) -> Set[str]:
+        """The names of the capacities that are asked for; none in a form that is not known."""
+        if not review.is_absent(self.capacity):
+            with suppress(*review.UNDECODABLE):
+                found = msgspec.json.decode(self.capacity, type=dict[str, dict[str, Raw] | None])
+                return (found.get("requests") or {}).keys()
+        return frozenset()
 
 
 class SubRequest(Exact, rename="camel", frozen=True, kw_only=True):

@@ -14,14 +14,20 @@ from nvdra_api import decoding, json_text
 from nvdra_api.errors import Reason
 from nvdra_api.gates import FeatureGates
 from nvdra_api.names import RESOURCE_GROUP
-from nvdra_api.v1beta1 import CONFIGS_BY_DRIVER, GpuConfig, MigDeviceConfig
+from nvdra_api.v1beta1 import (
+    CONFIGS_BY_DRIVER,
+    DeviceConfig,
+    GpuConfig,
+    MigDeviceConfig,
+    VfioDeviceConfig,
+)
 from nvdra_api.validation import Problem
 
-from nvdra_webhook.admission import claim, review, warnings
+from nvdra_webhook.admission import claim, passthrough, review, warnings
 from nvdra_webhook.admission.claim import Claim
 from nvdra_webhook.admission.cluster_names import ClusterNames
+from nvdra_webhook.admission.requests import ValidConfig
 from nvdra_webhook.admission.review import Cause, Details, Request, Status, Verdict
-from nvdra_webhook.admission.warnings import ValidConfig
 
 VERSIONS: Final = ("v1", "v1beta2", "v1beta1")
 """Versions of resource.k8s.io whose objects are examined."""
@@ -47,14 +53,14 @@ class _Checked:
         problems: What is wrong; empty if the config is valid.
         sentence: The message of the problems, before and after the field that has them.
         warnings: What may surprise in a valid config: a path below the field, and a text.
-        is_mps: Whether its devices are shared by MPS.
+        valid: What a valid config says; None if it has problems.
     """
 
     kind: str
     problems: tuple[Problem, ...] = ()
     sentence: tuple[str, str] = ("", "")
     warnings: tuple[tuple[str, str], ...] = ()
-    is_mps: bool = False
+    valid: ValidConfig | None = None
 
 
 class Examiner:
@@ -128,10 +134,18 @@ class Examiner:
                 texts.append(f"{begin}{where}{end}")
                 causes += [_cause(where, problem) for problem in checked.problems]
                 wrong_kinds.append(checked.kind)
-            else:
-                valid[index] = ValidConfig(checked.kind, checked.is_mps)
+            elif checked.valid is not None:
+                valid[index] = checked.valid
             told += [f"{where}{below}: {text}" for below, text in checked.warnings]
-        of_devices = warnings.of_devices(devices, path, valid, cluster, self._gates)
+        for refused in passthrough.refusals(devices, valid, self._gates):
+            where = f"{path}.config[{refused.config}]{refused.field}"
+            texts.append(f"object at {where} is invalid: {refused.text}")
+            causes.append(Cause("FieldValueInvalid", refused.text, where))
+            wrong_kinds.append(valid[refused.config].kind)
+        of_devices = itertools.chain(
+            warnings.of_devices(devices, path, valid, cluster, self._gates),
+            passthrough.warnings(devices, path, valid, request.namespace, self._gates),
+        )
         shown = tuple(itertools.islice(itertools.chain(told, of_devices), warnings.MAX_WARNINGS))
         if not texts:
             return Verdict(None, shown)
@@ -161,8 +175,22 @@ class Examiner:
         if found:
             texts = ", and ".join(problem.text for problem in found)
             return _Checked(config.kind, found, ("object at ", f" is invalid: {texts}"))
-        is_mps = isinstance(config, GpuConfig | MigDeviceConfig) and config.mps is not None
-        return _Checked(config.kind, warnings=tuple(warnings.of_config(config)), is_mps=is_mps)
+        found_warnings = tuple(warnings.of_config(config))
+        return _Checked(config.kind, warnings=found_warnings, valid=_valid(config))
+
+
+def _valid(config: DeviceConfig) -> ValidConfig:
+    """What of a valid config, with its defaults, the claim's other parts are compared with."""
+    if isinstance(config, GpuConfig | MigDeviceConfig):
+        is_shared = config.sharing is not None
+        return ValidConfig(config.kind, is_mps=config.mps is not None, is_shared=is_shared)
+    if isinstance(config, VfioDeviceConfig) and config.iommu is not None:
+        return ValidConfig(
+            config.kind,
+            backend_policy=config.iommu.backend_policy or "",
+            has_api_device=bool(config.iommu.enable_api_device),
+        )
+    return ValidConfig(config.kind)
 
 
 def _cause(path: str, problem: Problem) -> Cause:

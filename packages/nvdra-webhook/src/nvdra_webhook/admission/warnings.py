@@ -8,13 +8,12 @@ import difflib
 import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence, Set
-from typing import Final, NamedTuple
+from typing import Final
 
 from nvdra_api import names, texts
 from nvdra_api.gates import Feature, FeatureGates
 from nvdra_api.ids import is_uid
 from nvdra_api.v1beta1 import (
-    CONFIGS_BY_DRIVER,
     ComputeDomainChannelConfig,
     ComputeDomainDaemonConfig,
     DeviceConfig,
@@ -24,9 +23,10 @@ from nvdra_api.v1beta1 import (
     sharing,
 )
 
-from nvdra_webhook.admission import review
+from nvdra_webhook.admission import requests, review
 from nvdra_webhook.admission.claim import ConfigEntry, Devices, Exact, Selector
 from nvdra_webhook.admission.cluster_names import ClusterNames
+from nvdra_webhook.admission.requests import Asked, ValidConfig
 
 MAX_WARNINGS: Final = 16
 """The API server cuts all warnings of an answer at 4096 characters."""
@@ -37,37 +37,10 @@ _MAX_NAME: Final = 253
 _MAX_EXPRESSION: Final = 10 * 1024
 """The longest expression that the API server allows."""
 
-_KIND_BY_CLASS: Final = {
-    "gpu.nvidia.com": GpuConfig.kind,
-    "mig.nvidia.com": MigDeviceConfig.kind,
-    "vfio.gpu.nvidia.com": VfioDeviceConfig.kind,
-    names.CHANNEL_CLASS: ComputeDomainChannelConfig.kind,
-    "computedomain.nvidia.com": ComputeDomainChannelConfig.kind,
-    names.DAEMON_CLASS: ComputeDomainDaemonConfig.kind,
-}
-"""The kind of config for the devices of each class of the charts. Of another class only its
-expressions know which devices it has."""
-
-_DRIVER_BY_KIND: Final = {
-    config.kind: driver for driver, configs in CONFIGS_BY_DRIVER.items() for config in configs
-}
-
 _ATTRIBUTE: Final = r"""device\.attributes\[\s*["']gpu\.nvidia\.com["']\s*\]\.profile\s*"""
 _PROFILE: Final = re.compile(_ATTRIBUTE + r"""==\s*["']([^"']+)["']""")
 _ONE_OF_PROFILES: Final = re.compile(_ATTRIBUTE + r"""in\s*\[([^\]]+)\]""")
 _TEXT: Final = re.compile(r"""["']([^"']+)["']""")
-
-
-class ValidConfig(NamedTuple):
-    """A config that prepare accepts.
-
-    Attributes:
-        kind: Its kind.
-        is_mps: Whether its devices are shared by MPS.
-    """
-
-    kind: str
-    is_mps: bool = False
 
 
 def of_config(config: DeviceConfig) -> Iterator[tuple[str, str]]:
@@ -119,7 +92,7 @@ def of_devices(
         yield from _overridden(path, own)
     if valid:
         kinds = {index: config.kind for index, config in valid.items()}
-        requested = _asked(devices)
+        requested = requests.of_claim(devices)
         yield from _misfits(devices, path, kinds, requested)
         mps = {index for index, config in valid.items() if config.is_mps}
         if mps:
@@ -127,7 +100,7 @@ def of_devices(
     for index, request in enumerate(devices.requests or ()):
         for below, asked in request.asked():
             where = f"{path}.requests[{index}]{below}"
-            kind = _KIND_BY_CLASS.get(asked.device_class_name)
+            kind = requests.KIND_BY_CLASS.get(asked.device_class_name)
             if asked.admin_access:
                 yield from _of_monitors(kind, where, gates)
             if kind == VfioDeviceConfig.kind or not review.is_absent(asked.capacity):
@@ -141,11 +114,16 @@ def of_devices(
 def _of_monitors(kind: str | None, where: str, gates: FeatureGates) -> Iterator[str]:
     """Yield what keeps pods with admin access from starting (kubernetes/kubernetes#140729)."""
     if kind in (GpuConfig.kind, MigDeviceConfig.kind) and gates.is_enabled(Feature.DYNAMIC_MIG):
-        yield (
-            f"{where}.adminAccess: pods with this claim stay Pending while another claim has the "
-            f"GPU or a part of it, as the feature gate {Feature.DYNAMIC_MIG} is on: Kubernetes "
-            "counts what they consume, too"
-        )
+        gate = Feature.DYNAMIC_MIG
+    elif kind == GpuConfig.kind and gates.is_enabled(Feature.PASSTHROUGH):
+        gate = Feature.PASSTHROUGH  # a GPU and its vfio device have counters in common
+    else:
+        return
+    yield (
+        f"{where}.adminAccess: pods with this claim stay Pending while another claim has the GPU "
+        f"or a part of it, as the feature gate {gate} is on: Kubernetes counts what they consume, "
+        "too"
+    )
 
 
 def _of_gates(asked: Exact, kind: str | None, where: str, gates: FeatureGates) -> Iterator[str]:
@@ -192,7 +170,9 @@ def _of_profiles(
 
 def _similar(name: str, known: Set[str]) -> str:
     """Say which of the charts' classes may be meant. Of all classes that could take seconds."""
-    close = difflib.get_close_matches(name[:_MAX_NAME], sorted(known & _KIND_BY_CLASS.keys()), n=1)
+    close = difflib.get_close_matches(
+        name[:_MAX_NAME], sorted(known & requests.KIND_BY_CLASS.keys()), n=1
+    )
     return f'did you mean "{close[0]}"?' if close else "kubectl get deviceclasses lists them"
 
 
@@ -216,7 +196,7 @@ def _unknown_requests(
 
 
 def _misfits(
-    devices: Devices, path: str, kinds: Mapping[int, str], asked: Sequence["_Asked"]
+    devices: Devices, path: str, kinds: Mapping[int, str], asked: Sequence[Asked]
 ) -> Iterator[str]:
     """Yield which configs do not fit the devices of their requests.
 
@@ -225,9 +205,9 @@ def _misfits(
     configs = devices.config or ()
     if all(each.kind == kind for each in asked for kind in kinds.values()):
         return  # the usual claim
-    used, refused = set[int](), dict[int, _Asked]()
+    used, refused = set[int](), dict[int, Asked]()
     for each in asked:
-        index = _deciding_config(each, configs, kinds)
+        index = requests.deciding_config(each, configs, kinds)
         if index is not None and kinds[index] == each.kind:
             used.add(index)
         elif index is not None:
@@ -254,7 +234,7 @@ def _beside_mps(
     devices: Devices,
     path: str,
     kinds: Mapping[int, str],
-    asked: Sequence["_Asked"],
+    asked: Sequence[Asked],
     mps: Set[int],
 ) -> Iterator[str]:
     """Yield two requests of which a container that uses both computes on one alone.
@@ -266,7 +246,7 @@ def _beside_mps(
     for each in asked:
         if each.is_monitor or each.kind not in (GpuConfig.kind, MigDeviceConfig.kind):
             continue
-        index = _deciding_config(each, devices.config or (), kinds)
+        index = requests.deciding_config(each, devices.config or (), kinds)
         daemon: int | str | None = None
         if index in mps:
             daemon = index if each.kind == GpuConfig.kind else each.name
@@ -279,56 +259,6 @@ def _beside_mps(
                 "name one of them (resources.claims[].request)"
             )
             return
-
-
-def _asked(devices: Devices) -> Sequence["_Asked"]:
-    return [
-        _Asked(
-            name,
-            exact.device_class_name,
-            _KIND_BY_CLASS.get(exact.device_class_name, ""),
-            bool(exact.admin_access),
-        )
-        for request in devices.requests or ()
-        for name, exact in request.named()
-    ]
-
-
-class _Asked(NamedTuple):
-    """What a request, or an alternative of one, asks for.
-
-    Attributes:
-        name: The name by which configs refer to it.
-        device_class: Its class.
-        kind: The kind of config for devices of this class; empty if that is not known.
-        is_monitor: Whether it has admin access.
-    """
-
-    name: str
-    device_class: str
-    kind: str
-    is_monitor: bool
-
-
-def _deciding_config(
-    asked: _Asked, configs: Sequence[ConfigEntry], kinds: Mapping[int, str]
-) -> int | None:
-    """The config that a device gets, or that is refused because it names its request.
-
-    None without one, and if it is not among the valid ones or the kind of the device is not known.
-    """
-    if not asked.kind:
-        return None
-    driver = _DRIVER_BY_KIND[asked.kind]
-    for index in reversed(range(len(configs))):
-        entry = configs[index]
-        if not (entry.is_for(driver) and entry.applies_to(asked.name)):
-            continue
-        if index not in kinds:
-            return None
-        if entry.requests or kinds[index] == asked.kind:
-            return index
-    return None
 
 
 def _overridden(path: str, own: Sequence[tuple[int, ConfigEntry]]) -> Iterator[str]:

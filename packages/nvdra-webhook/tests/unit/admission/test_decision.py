@@ -321,6 +321,8 @@ def test_what_a_gate_that_is_off_leaves_out_is_told() -> None:
     [
         ("gpu.nvidia.com", "DynamicMIG=true", True),
         ("mig.nvidia.com", "DynamicMIG=true", True),
+        ("gpu.nvidia.com", "PassthroughSupport=true", True),
+        ("mig.nvidia.com", "PassthroughSupport=true", False),
         ("gpu.nvidia.com", "", False),
         ("compute-domain-default-channel.nvidia.com", "DynamicMIG=true", False),
     ],
