@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from nvdra_api.errors import PermanentError, Reason, RetryableError
-from nvdra_api.ids import ClaimUID, DeviceName, PciAddress
+from nvdra_api.ids import ClaimUID, DeviceName, NodeName, PciAddress
 from nvdra_cdi.nvidia.options import Options
 from nvdra_gpu_plugin.cdi.spec_files import SpecFiles
 from nvdra_gpu_plugin.claims.changes.vfio_binding import VfioBindingKind, VfioHost
@@ -75,8 +75,8 @@ class Machine:
 @contextmanager
 def held(command: Sequence[str]) -> Iterator[int]:
     """A process that says a line and holds what it has opened until its input ends."""
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen(command, **pipes) as process:
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe) as process:
         assert process.stdout is not None
         assert process.stdout.readline()
         yield process.pid
@@ -101,7 +101,7 @@ async def machine(directory: Path) -> AsyncIterator[Machine]:
             hook_path="/usr/bin/nvidia-cdi-hook",
         )
         clock = SystemClock()
-        telemetry = Telemetry(clock, PluginMetrics(driver="d", node="n"), TraceRecorder())
+        telemetry = Telemetry(clock, PluginMetrics(driver="d", node=NodeName("n")), TraceRecorder())
         async with WorkerGroup() as threads:
             monitoring = device_monitor.running(
                 host,
