@@ -182,13 +182,14 @@ def _claims(claims: Sequence[Mapping[str, Any]], now: datetime) -> Iterator[str]
         (
             _name(claim),
             claim["uid"],
+            claim["state"],
             f"{claim['since']} ({_age(now, claim['since'])})",
-            ", ".join(claim["devices"]) or claim["state"],
+            ", ".join(claim["devices"]),
             ", ".join(claim["pods"]),
         )
         for claim in claims
     ]
-    yield from _aligned(("CLAIM", "UID", "SINCE", "DEVICES", "PODS"), rows)
+    yield from _aligned(("CLAIM", "UID", "STATE", "SINCE", "DEVICES", "PODS"), rows)
 
 
 def _failures(failures: Sequence[Mapping[str, Any]], now: datetime) -> Iterator[str]:

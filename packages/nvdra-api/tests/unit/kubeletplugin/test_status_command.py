@@ -80,13 +80,13 @@ gpu-1   free      0000:2d:00.0  GPU-1  NVIDIA H100
 gpu-2   left out
     GPU is lost
 
-CLAIM          UID                                   SINCE                         DEVICES  PODS
-default/train  {UID}  2026-11-05T11:55:48Z (4m12s)  gpu-0    train-0
+CLAIM          UID                                   STATE     SINCE                         DEVICES  PODS
+default/train  {UID}  prepared  2026-11-05T11:55:48Z (4m12s)  gpu-0    train-0
 
 LAST     CLAIM         OPERATION  REASON       TIMES  NOW     TRACE
 10s ago  default/next  prepare    DeviceInUse  2      stands  {"a" * 32}
     gpu-0 is held by claim default/train; it is free once that has ended
-"""
+"""  # noqa: E501
 
 
 def run(*argv: str) -> int:

@@ -349,17 +349,17 @@ class ClaimRecovery:
         self._reported[record.uid] = error.message
         is_started = self._prepared_claims.is_started(record.uid)
         LOG.warning(
-            "The devices of a claim cannot be destroyed yet"
+            "What was done for a claim cannot be undone yet"
             if is_started
-            else "The devices of a claim cannot be made again yet",
+            else "What was done for a claim cannot be done again yet",
             claim=str(record.ref),
             error=str(error),
         )
+        what = f"what was done for a claim cannot be {'undone' if is_started else 'done again'} yet"
         self._events.emit(
             (node_reference(self._node),),
             "Warning",
             error.reason,
-            f"the devices of a claim cannot be {'destroyed' if is_started else 'made again'} yet: "
-            f"{error.message}; {error.remedy}",
+            "; ".join(filter(None, (f"{what}: {error.message}", error.remedy))),
             about=record.uid,
         )

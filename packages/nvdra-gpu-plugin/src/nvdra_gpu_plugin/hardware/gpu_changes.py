@@ -75,7 +75,9 @@ class GpuChanges:
         try:
             result = await probe.change(context.run, _caught, function, arguments)
         except TimeoutError as error:
-            raise RetryableError(Reason.DEADLINE_EXCEEDED, probe.silence, device=device) from error
+            fault = probe.fault
+            text = probe.silence if fault is None else fault.text
+            raise RetryableError(Reason.DEADLINE_EXCEEDED, text, device=device) from error
         if not isinstance(result, Exception):
             return result
         self._monitor.wake()

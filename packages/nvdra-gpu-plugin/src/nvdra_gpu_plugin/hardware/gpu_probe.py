@@ -96,7 +96,7 @@ class GpuProbe:
     @property
     def silence(self) -> str:
         """As `ProbeState.silence`."""
-        return self.state.silence(self._now())
+        return self.state.silence()
 
     def wake(self) -> None:
         """Query the GPU at once."""

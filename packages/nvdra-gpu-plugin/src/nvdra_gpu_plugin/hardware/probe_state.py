@@ -188,16 +188,18 @@ class ProbeState:
         """Why the GPU cannot be used; None if it can, or if it has not answered yet."""
         status = self.status(now.monotonic)
         if status is Status.OVERDUE:
-            return Fault(self._device, self.silence(now))
+            return Fault(self._device, self.silence())
         if status is not Status.FAILING or self.errors.since is None:
             return None
         since, error = _rfc3339(self.errors.since), self.errors.text
         text = f"{self._description} does not work since {since}: {error}; {_REMEDY}"
         return Fault(self._device, text, is_lost=self.errors.is_loss_certain)
 
-    def silence(self, now: Moment) -> str:
+    def silence(self) -> str:
         """Since when the GPU has not answered, and what to do if it lasts."""
-        since = _rfc3339((self.waiting_since or now).time)
+        if self.waiting_since is None:  # it answers again, or with errors
+            return f"{self._description} did not answer NVML in time; {_REMEDY}"
+        since = _rfc3339(self.waiting_since.time)
         return f"{self._description} has not answered NVML since {since}; {_REMEDY}"
 
     def has_lost(self, place: tuple[int, int], uuid: MigUUID) -> bool:

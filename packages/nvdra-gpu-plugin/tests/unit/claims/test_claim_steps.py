@@ -546,7 +546,7 @@ async def test_what_cannot_be_undone_yet_keeps_only_its_own_place_and_is_told(
         await plugin.prepare(SMALL, uid=NEXT_UID)
         assert node.places == [(0, 0, 1), (2, 4, 0)]
         (text,) = plugin.reported
-        assert text.startswith("DeviceInUse: the devices of a claim cannot be destroyed yet: ")
+        assert text.startswith("DeviceInUse: what was done for a claim cannot be undone yet: ")
 
 
 async def test_at_the_start_all_claims_are_as_they_should_be(node: DivisibleNode) -> None:

@@ -102,6 +102,11 @@ def test_a_fault_says_since_when_the_gpu_fails_or_is_silent() -> None:
     assert (unknown.device, unknown.is_lost) == ("the GPU at index 3", False)
 
 
+def test_a_gpu_that_answers_again_says_no_time_that_would_be_another_one_each_time() -> None:
+    assert "since" not in WORKING.silence() + FAILING.silence()
+    assert "since 2026-08-07T00:00:00Z" in ASKED.silence()
+
+
 def test_others_are_notified_of_descriptions_and_errors_but_not_of_repeated_answers() -> None:
     again = probe_state.answered(WORKING, description(GPU), at(11))
     assert again.findings == WORKING.findings
