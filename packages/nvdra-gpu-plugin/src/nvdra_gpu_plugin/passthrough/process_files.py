@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 VFIO_DEVICE = "anon_inode:[vfio-device]"
 """What the descriptor of a vfio device is called, unless it is a node of /dev/vfio/devices."""
 SYSPATH = "vfio-device-syspath:"
+NO_DEVICE, UNKNOWN = 0, -1
 
 SLOW_FILE_SYSTEMS = frozenset(
     ("9p", "afs", "ceph", "cifs", "fuse", "glusterfs", "lustre", "nfs", "nfs4", "smb3")
@@ -64,7 +65,7 @@ class Processes:
         self._devices = {_device(number) for number in numbers if number}
         self._names = frozenset(names)
         self._slow: dict[str, tuple[str, ...]] = {}
-        self._mapped: dict[tuple[bytes, bytes], int | None] = {}
+        self._mapped: dict[tuple[bytes, bytes], int] = {}
 
     def uses(self, skip: Collection[str] = ()) -> Iterator[tuple[str, str, str, str]]:
         """The uses by all processes, with the fields of the program's lines."""
@@ -86,19 +87,22 @@ class Processes:
         if not numbers and not maps:  # a thread of the kernel, or a process that is ending
             return
         slow = self._slow_mounts(process)
-        for number in numbers:
-            path = f"{process}/fd/{number}"
-            try:
-                target = os.readlink(path)  # noqa: PTH115
-                if target == VFIO_DEVICE:
-                    yield "vfio-device", "", _address(f"{process}/fdinfo/{number}")
-                if target[0] != "/" or (slow and target.startswith(slow)):
+        directory = os.open(f"{process}/fd", os.O_RDONLY)  # so that short names do
+        try:
+            for number in numbers:
+                try:
+                    target = os.readlink(number, dir_fd=directory)
+                    if target == VFIO_DEVICE:
+                        yield "vfio-device", "", _address(f"{process}/fdinfo/{number}")
+                    if target[0] != "/" or (slow and target.startswith(slow)):
+                        continue
+                    found = os.stat(number, dir_fd=directory)
+                except OSError:  # closed meanwhile
                     continue
-                found = os.stat(path)  # noqa: PTH116
-            except OSError:  # closed meanwhile
-                continue
-            if found.st_rdev in self._devices and stat.S_ISCHR(found.st_mode):
-                yield "open", _number(found.st_rdev), target
+                if found.st_rdev in self._devices and stat.S_ISCHR(found.st_mode):
+                    yield "open", _number(found.st_rdev), target
+        finally:
+            os.close(directory)
         yield from self._mappings(process, maps, slow)
 
     def _mappings(
@@ -116,13 +120,15 @@ class Processes:
             if slow and path.startswith(slow):
                 continue
             key = (device, inode)
-            if key not in self._mapped:
-                self._mapped[key] = _mapped_device(f"{process}/map_files/{os.fsdecode(place)}")
-            number = self._mapped[key]
-            is_of_name = number is None and path.rpartition("/dev/")[2] in self._names
+            number = self._mapped.get(key)
+            if number is None:
+                number = _mapped_device(f"{process}/map_files/{os.fsdecode(place)}")
+                if number != UNKNOWN:  # or another process may tell
+                    self._mapped[key] = number
+            is_of_name = number <= 0 and path.rpartition("/dev/")[2] in self._names
             if key not in seen and (number in self._devices or is_of_name):
                 seen.add(key)
-                yield "mapped", "" if number is None else _number(number), path
+                yield "mapped", _number(number) if number > 0 else "", path
 
     def _slow_mounts(self, process: str) -> tuple[str, ...]:
         """The mount points of slow file systems in the process's mount namespace, with a slash."""
@@ -139,13 +145,13 @@ class Processes:
         return self._slow[namespace]
 
 
-def _mapped_device(path: str) -> int | None:
-    """The number of the device that is mapped; None if the kernel names no device."""
+def _mapped_device(path: str) -> int:
+    """The number of the device that is mapped; `NO_DEVICE` or `UNKNOWN`."""
     try:
         found = os.stat(path)  # noqa: PTH116
     except OSError:
-        return None
-    return found.st_rdev if stat.S_ISCHR(found.st_mode) else None
+        return UNKNOWN
+    return found.st_rdev if stat.S_ISCHR(found.st_mode) else NO_DEVICE
 
 
 def _address(fdinfo: str) -> str:
