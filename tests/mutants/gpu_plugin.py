@@ -142,7 +142,7 @@ MUTANTS: Final = (
     Mutant(
         "prepare: the holder's time is not told",
         f"{_PLUGIN}/claims/claimed_gpus.py",
-        "            error.since = self._prepared_claims.prepared_at(error.holder.uid)\n",
+        "            error.since = self._prepared_claims.held_since(error.holder.uid)\n",
         "",
         "Users are told that the GPU is held since just now.",
         (_PREPARER,),
@@ -1200,8 +1200,8 @@ MUTANTS: Final = (
     Mutant(
         "MIG mode: a whole GPU is offered that cannot leave it",
         f"{_PLUGIN}/devices/inventory.py",
-        "        if self.kept_mode:\n            return False\n",
-        "",
+        "        if self.kept_mode or self.left_places:\n",
+        "        if self.left_places:\n",
         "Pods with whole GPUs are scheduled to one that DCGM keeps in MIG mode.",
         (f"{_UNIT}/publishing/test_partitions.py",),
     ),

@@ -151,8 +151,8 @@ class PreparedClaims(Mapping[ClaimUID, RecordT]):
 
     async def _put(self, ref: ClaimRef, state: RecordState, claim_record: RecordT) -> None:
         stored = await self._store.put(ref, state, claim_record.model_dump_json())
-        was_released = self._is_released(ref.uid)
         self._uncount(ref.uid)
+        was_released = self._is_released(ref.uid)
         self._prepared_at[ref.uid] = stored.created
         self._index_record(claim_record)
         self._report_counts(self._claims, self._devices)
