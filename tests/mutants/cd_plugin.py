@@ -144,7 +144,7 @@ MUTANTS: Final = (
     Mutant(
         "record: the holder's time is not told",
         f"{_PLUGIN}/claims/preparer.py",
-        "            error.since = prepared.prepared_at(error.holder.uid)\n",
+        "            error.since = prepared.held_since(error.holder.uid)\n",
         "",
         "Users are told that the channel is held since just now.",
         (_PREPARER,),

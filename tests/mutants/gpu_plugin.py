@@ -142,7 +142,7 @@ MUTANTS: Final = (
     Mutant(
         "prepare: the holder's time is not told",
         f"{_PLUGIN}/claims/claimed_gpus.py",
-        "            error.since = self._prepared_claims.prepared_at(error.holder.uid)\n",
+        "            error.since = self._prepared_claims.held_since(error.holder.uid)\n",
         "",
         "Users are told that the GPU is held since just now.",
         (_PREPARER,),
@@ -1304,8 +1304,8 @@ MUTANTS: Final = (
     Mutant(
         "MIG mode: a whole GPU is offered that cannot leave it",
         f"{_PLUGIN}/devices/inventory.py",
-        "        if self.kept_mode:\n            return False\n",
-        "",
+        "        if self.kept_mode or self.left_places:\n",
+        "        if self.left_places:\n",
         "Pods with whole GPUs are scheduled to one that DCGM keeps in MIG mode.",
         (f"{_UNIT}/publishing/test_partitions.py",),
     ),
@@ -1335,5 +1335,32 @@ MUTANTS: Final = (
         "                    pass\n",
         "A GPU stays in MIG mode after two claims, and is not free for others.",
         (f"{_UNIT}/claims/test_claim_steps.py",),
+    ),
+    Mutant(
+        "ended claims: the place of a MIG device that is left is offered",
+        f"{_PLUGIN}/publishing/offer.py",
+        "return released_claims.without_held(kept, self._prepared_claims.released)",
+        "return released_claims.without_held(kept, ())",
+        "The next pod is scheduled to a place that a monitor keeps, beside 15 GPUs that are free.",
+        component=(
+            f"{_COMPONENT}/test_places_of_ended_claims.py"
+            "::test_a_mig_device_that_cannot_be_destroyed_takes_its_place_from_the_offer",
+        ),
+    ),
+    Mutant(
+        "ended claims: what is undone is not offered again",
+        "packages/nvdra-api/src/nvdra_runtime/claims/prepared_claims.py",
+        "        if was_released:\n            self._note_released_change()\n",
+        "",
+        "A GPU whose time slice was restored late is offered only when the node changes.",
+        ("packages/nvdra-api/tests/unit/claims/test_prepared_claims.py",),
+    ),
+    Mutant(
+        "ended claims: a MIG device that is left takes no room from partitions",
+        f"{_PLUGIN}/publishing/partitions.py",
+        "        if (partition.profile.id, partition.placement.start) in gpu.left_places:\n",
+        "        if False:\n",
+        "A MIG device is allocated where one is that cannot be destroyed.",
+        (f"{_UNIT}/publishing/test_partitions.py",),
     ),
 )

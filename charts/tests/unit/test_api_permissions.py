@@ -144,6 +144,7 @@ USES: Final[dict[str, list[tuple[str, str, tuple[str, ...]]]]] = {
     "nvdra_cd_controller.deleted_domains:DeletedDomains._list list_pages.pages": [
         ("list", DOMAINS, (CONTROLLER,))
     ],
+    "nvdra_cd_controller.lost_nodes:LostNodes._ask get": [("list", "nodes", (CONTROLLER,))],
     "nvdra_cd_controller.missing_pods:MissingPods._ask get": [
         ("list", "events", (MANAGES_DAEMONS,))
     ],

@@ -45,7 +45,7 @@ async def test_a_node_that_is_lost_before_its_daemon_was_found_ready_does_not_co
     world.create_domain()
     uid = await world.wait_children_ready()
     node = world.create_labelled_node("a", uid)
-    clique = {names.CLIQUE_LABEL: domain_objects.CLIQUE}
+    clique: dict[str, str] = {names.CLIQUE_LABEL: domain_objects.CLIQUE}
     pod = world.create_running_daemon_pod(node, uid, **clique)
     pod_path = f"/api/v1/namespaces/{world.driver_namespace}/pods/{pod['metadata']['name']}"
     set_status(world, pod_path, **not_found_ready("2026-11-30T08:00:00Z"))

@@ -297,7 +297,8 @@ class MadeChanges(Generic[ChangingT]):
                 claim=str(record.ref),
                 error=str(error),
             )
-            left = record.model_copy(update={"is_released": True})
+            update = {"is_released": True, "undo_remedy": error.remedy}
+            left = record.model_copy(update=update)
         self._used_since.pop(record.uid, None)
         return left
 

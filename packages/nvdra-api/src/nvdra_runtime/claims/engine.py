@@ -347,6 +347,8 @@ class Engine(Generic[ChangingT]):
                 left = await self._changes.reverted(
                     record, may_use_devices=may_use_devices, may_leave=may_leave
                 )
+        if left is not None and left.released_at is None:
+            left = left.model_copy(update={"released_at": self._prepared_claims.now})
         async with self._files_removed(record):
             if left is None and record.uid in self._prepared_claims:
                 with self._telemetry.step("commit state"):

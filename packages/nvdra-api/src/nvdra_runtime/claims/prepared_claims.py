@@ -63,6 +63,7 @@ class PreparedClaims(Mapping[ClaimUID, RecordT]):
         self._prepared_at: dict[ClaimUID, datetime] = {}
         self._on_prepared: list[Callable[[ClaimUID], None]] = []
         self._on_removed: list[Callable[[ClaimUID], None]] = []
+        self._on_released_change: list[Callable[[], None]] = []
         self._waiters: defaultdict[ClaimUID, list[asyncio.Future[None]]] = defaultdict(list)
         self._load()
         self._report_counts(self._claims, self._devices)
@@ -80,6 +81,22 @@ class PreparedClaims(Mapping[ClaimUID, RecordT]):
         """When the claim was first prepared on this node. It must have a record."""
         return self._prepared_at[uid]
 
+    def held_since(self, uid: ClaimUID) -> datetime | None:
+        """Since when the claim keeps its devices from others: it must have a record.
+
+        When it was first prepared on this node. What it has left since it was unprepared, if that
+        cannot be undone yet, it holds since then; None if an earlier release has left it.
+        """
+        record = self.get(uid)
+        if record is not None and record.is_released:
+            return record.released_at
+        return self._prepared_at[uid]
+
+    @property
+    def now(self) -> datetime:
+        """The present time, in UTC, of the clock that the records have their times of."""
+        return self._store.now
+
     @property
     def boot_id(self) -> str:
         """ID of the current boot."""
@@ -90,6 +107,11 @@ class PreparedClaims(Mapping[ClaimUID, RecordT]):
         """The claims that are not unprepared, unreadable ones included. Others left something."""
         known = (uid for uid, record in self.items() if not record.is_released)
         return [*known, *self.unreadable]
+
+    @property
+    def released(self) -> list[RecordT]:
+        """The records of claims that are unprepared and have left something."""
+        return [record for record in self.values() if record.is_released]
 
     def is_started(self, uid: ClaimUID) -> bool:
         """Whether the claim's record is not an answer: its steps are being done or undone."""
@@ -130,12 +152,15 @@ class PreparedClaims(Mapping[ClaimUID, RecordT]):
     async def _put(self, ref: ClaimRef, state: RecordState, claim_record: RecordT) -> None:
         stored = await self._store.put(ref, state, claim_record.model_dump_json())
         self._uncount(ref.uid)
+        was_released = self._is_released(ref.uid)
         self._prepared_at[ref.uid] = stored.created
         self._index_record(claim_record)
         self._report_counts(self._claims, self._devices)
         if state == "prepared":
             for notify in self._on_prepared:
                 notify(ref.uid)
+        if was_released or claim_record.is_released:
+            self._note_released_change()
 
     def on_prepared(self, notify: Callable[[ClaimUID], None]) -> None:
         """Call `notify` whenever the record of a prepared claim was added or replaced."""
@@ -145,13 +170,20 @@ class PreparedClaims(Mapping[ClaimUID, RecordT]):
         """Call `notify` whenever the record of a claim was removed."""
         self._on_removed.append(notify)
 
+    def on_released_change(self, notify: Callable[[], None]) -> None:
+        """Call `notify` whenever `released` has changed."""
+        self._on_released_change.append(notify)
+
     async def remove(self, uid: ClaimUID) -> None:
         """Remove the claim's record. The disk does not have it any more when this returns."""
         await self._store.delete(uid)
+        was_released = self._is_released(uid)
         self._unindex(uid)
         self._report_counts(self._claims, self._devices)
         for notify in self._on_removed:
             notify(uid)
+        if was_released:
+            self._note_released_change()
         for waiter in self._waiters.pop(uid, ()):
             if not waiter.done():
                 waiter.set_result(None)
@@ -170,6 +202,14 @@ class PreparedClaims(Mapping[ClaimUID, RecordT]):
         others = [each for each in self._waiters.pop(uid, ()) if each is not waiter]
         if others:
             self._waiters[uid] = others
+
+    def _is_released(self, uid: ClaimUID) -> bool:
+        record = self.get(uid)
+        return record is not None and record.is_released
+
+    def _note_released_change(self) -> None:
+        for notify in self._on_released_change:
+            notify()
 
     def _index_record(self, record: RecordT) -> None:
         self._index.put(record)

@@ -8,6 +8,7 @@ is ever removed.
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from datetime import datetime
 from typing import ClassVar, NamedTuple, Self, TypeVar
 
 from nvdra_api.errors import Reason, RetryableError
@@ -26,7 +27,7 @@ _UNPREPARED_FIRST = (
 )
 _UNDONE_FIRST = (
     "the plugin tries again every few seconds; if it lasts, an administrator: see the Events of "
-    "the Node, reset the GPU or reboot the node"
+    "the Node"
 )
 _ASK_OPERATOR = "; the plugin's log and its command status on the node name that claim to operators"
 
@@ -70,6 +71,11 @@ class PreparedClaimRecord(_Frozen):
     is_released: bool = False
     """The claim is unprepared, and what was done for it cannot be undone at present: a tombstone,
     which is undone before anything else is done in its place, or ends with the boot."""
+    released_at: datetime | None = None
+    """When it was unprepared, in UTC. None in a record that is no tombstone or has none yet, as
+    earlier releases have written it."""
+    undo_remedy: str = ""
+    """What is to be done so that it can be undone, as the last attempt of the claim has said."""
     devices: tuple[DeviceRecord, ...]
 
     @property
@@ -210,7 +216,7 @@ class DeviceInUseError(RetryableError):
         super().__init__(
             reason,
             self.message_for(claim.namespace),
-            (_UNDONE_FIRST if holder.is_released else _UNPREPARED_FIRST)
+            ((holder.undo_remedy or _UNDONE_FIRST) if holder.is_released else _UNPREPARED_FIRST)
             + ("" if claim.namespace == holder.namespace else _ASK_OPERATOR),
             operator_message=self.named_message,
             claim=str(claim),

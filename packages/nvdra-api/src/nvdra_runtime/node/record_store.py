@@ -160,6 +160,11 @@ class RecordStore:
                         await store._wait_until_written()
                         await worker.run(store._connection.close)
 
+    @property
+    def now(self) -> datetime:
+        """The present time, in UTC, as new records get it."""
+        return self._clock.now()
+
     def records(self) -> Mapping[ClaimUID, StoredRecord]:
         """Every record on the disk, as a live view: do not keep an iterator across an await."""
         return MappingProxyType(self._records)

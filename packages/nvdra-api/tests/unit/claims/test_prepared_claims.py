@@ -4,6 +4,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
 from nvdra_api.ids import ClaimUID
@@ -55,6 +56,34 @@ async def test_a_claim_that_is_being_removed_still_says_since_when_it_was_prepar
             assert claim.uid in prepared  # it has left the disk and not yet the index
             assert prepared.prepared_at(claim.uid) == prepared_at
         assert claim.uid not in prepared
+
+
+async def test_what_an_ended_claim_has_left_is_known_from_its_end_until_it_is_undone(
+    tmp_path: Path,
+) -> None:
+    claim, other = record(1, 3), record(2, 4)
+    ended_at = datetime(2026, 1, 2, tzinfo=UTC)
+    ended = claim.model_copy(update={"is_released": True, "released_at": ended_at})
+    changes: list[list[PortClaimRecord]] = []
+    async with opened(tmp_path, []) as prepared:
+        prepared.on_released_change(lambda: changes.append(prepared.released))
+        for each in (claim, other):
+            await prepared.add_started(each.ref, each)
+            await prepared.add(each.ref, each)
+        assert prepared.held_since(claim.uid) == prepared.prepared_at(claim.uid)
+        await prepared.remove(other.uid)
+        assert changes == [], "nothing is left of claims that are prepared and unprepared"
+        await prepared.add_started(claim.ref, ended)
+        assert changes == [[ended]]
+        assert prepared.held_since(claim.uid) == ended_at
+    async with opened(tmp_path, []) as prepared:
+        assert prepared.released == [ended]
+        prepared.on_released_change(lambda: changes.append(prepared.released))
+        await prepared.add(claim.ref, claim)  # it is prepared anew
+        await prepared.add_started(claim.ref, ended.model_copy(update={"released_at": None}))
+        assert prepared.held_since(claim.uid) is None, "an earlier release has left it"
+        await prepared.remove(claim.uid)
+        assert [len(each) for each in changes] == [1, 0, 1, 0]
 
 
 async def test_a_claim_that_is_added_again_counts_once(tmp_path: Path) -> None:

@@ -57,6 +57,18 @@ def test_the_holder_of_another_namespace_is_named_to_operators_only() -> None:
     assert error.message_for("somewhere else") == error.message
 
 
+def test_what_an_ended_claim_has_left_is_undone_as_its_end_has_said() -> None:
+    holder = record(1, 4).model_copy(update={"is_released": True})
+    mine = ClaimRef("ml", "mine", ClaimUID("uid-2"))
+    assert DeviceInUseError(mine, "port-4", holder, ()).remedy.endswith(
+        "see the Events of the Node"
+    )
+    holder = holder.model_copy(update={"undo_remedy": "stop the monitor"})
+    assert DeviceInUseError(mine, "port-4", holder, ()).remedy == "stop the monitor"
+    other = DeviceInUseError(ClaimRef("web", "b", ClaimUID("uid-3")), "port-4", holder, ())
+    assert other.remedy.startswith("stop the monitor; the plugin's log")
+
+
 def test_of_several_claims_one_of_the_readers_own_namespace_is_named() -> None:
     claims = [ClaimRef(name, "c", ClaimUID(f"uid-{name}")) for name in ("ml", "web")]
     assert records.name_one(claims, "web") == ("claim web/c:uid-web", "claim web/c:uid-web")

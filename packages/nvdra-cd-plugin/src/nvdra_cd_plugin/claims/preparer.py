@@ -162,7 +162,7 @@ class Preparer:
         try:
             plan.check_free(record, prepared, self._node)
         except DeviceInUseError as error:
-            error.since = prepared.prepared_at(error.holder.uid)
+            error.since = prepared.held_since(error.holder.uid)
             raise
         unreadable = prepared.unreadable.values()
         plan.check_records_complete(record, unreadable, prepared.incomplete_reason)

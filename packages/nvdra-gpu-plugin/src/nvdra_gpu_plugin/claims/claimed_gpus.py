@@ -123,7 +123,7 @@ class ClaimedGpus:
         try:
             plan.check_free(record, self._claim_index, driver_versions)
         except DeviceInUseError as error:
-            error.since = self._prepared_claims.prepared_at(error.holder.uid)
+            error.since = self._prepared_claims.held_since(error.holder.uid)
             raise
         plan.check_records_complete(
             record,

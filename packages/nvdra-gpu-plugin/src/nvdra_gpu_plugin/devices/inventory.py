@@ -169,6 +169,8 @@ class Gpu:
         other_number: The number in its name, where that is not the minor number.
         kept_mode: Whether it is in MIG mode and cannot be switched now, so that it offers only what
             needs no other mode; None if it can be switched, as far as is known.
+        left_places: Where MIG devices are or may be that were made for claims which have ended, as
+            long as they cannot be destroyed. They take room from partitions.
 
     Source: docs/reference/gpu-devices.md, "NVML calls for each GPU".
     """
@@ -193,6 +195,7 @@ class Gpu:
     bare_instances: tuple[GpuInstance, ...] = ()
     other_number: int | None = None
     kept_mode: bool | None = None
+    left_places: "MadePlaces" = frozenset()
 
     @property
     def kind(self) -> str:
@@ -204,9 +207,9 @@ class Gpu:
         """Whether it can be allocated as a whole.
 
         It cannot in MIG mode, unless the mode follows from what is allocated. While an
-        administrator's instances exist, it stays in MIG mode.
+        administrator's instances exist, or those of claims that have ended, it stays in MIG mode.
         """
-        if self.kept_mode:
+        if self.kept_mode or self.left_places:
             return False
         if self.can_switch_mode:
             return not (self.mig_devices or self.withheld or self.bare_instances)

@@ -47,7 +47,7 @@ def counter_set(gpu: Gpu) -> CounterSet:
     """What the GPU has to share: its engines and memory, and its memory slices one by one.
 
     Of what a profile has, the counter is the most that any partition has. What GPU instances use
-    that an administrator has made is missing.
+    that an administrator has made, or that claims have left, is missing.
 
     Args:
         gpu: A GPU with partitions.
@@ -130,7 +130,7 @@ def _all(gpu: Gpu) -> Amounts:
 
 
 def _left(gpu: Gpu) -> Amounts:
-    """The same without what GPU instances use that an administrator has made.
+    """The same without what GPU instances use that an administrator has made, or ended claims.
 
     The MIG devices of one use it together, and one without any is in the way as well.
     """
@@ -142,6 +142,9 @@ def _left(gpu: Gpu) -> Amounts:
     }
     for profile, placement in taken.values():
         used.update(_consumed(profile, placement))
+    for partition in gpu.partitions:
+        if (partition.profile.id, partition.placement.start) in gpu.left_places:
+            used.update(_consumed(partition.profile, partition.placement))
     return {name: max(0, amount - used[name]) for name, amount in _all(gpu).items()}
 
 

@@ -18,12 +18,12 @@ from nvdra_runtime.resourceslices.publisher import Publisher
 
 from nvdra_gpu_plugin.devices.inventory import Fault, Inventory
 from nvdra_gpu_plugin.hardware.device_state import DeviceState
-from nvdra_gpu_plugin.hardware.mode_refusals import ModeRefusals
 from nvdra_gpu_plugin.hardware.node_gpus import NodeGpus
 from nvdra_gpu_plugin.publishing import layout
 from nvdra_gpu_plugin.publishing.device_taints import DeviceTaints
 from nvdra_gpu_plugin.publishing.field_support import FieldSupport
 from nvdra_gpu_plugin.publishing.gpu_report import GpuReport
+from nvdra_gpu_plugin.publishing.offer import Offer
 from nvdra_gpu_plugin.share_policy import SharePolicy
 
 
@@ -34,7 +34,7 @@ class PoolUpdater:
         self,
         make_pool: Callable[..., Pool],
         gpus: NodeGpus,
-        mode_refusals: ModeRefusals,
+        offer: Offer,
         publisher: Publisher,
         report: GpuReport,
         taints: DeviceTaints | None = None,
@@ -46,7 +46,7 @@ class PoolUpdater:
         Args:
             make_pool: `layout.pool` with the gates and the name of this node.
             gpus: The node's GPUs.
-            mode_refusals: The GPUs whose MIG mode cannot be switched now.
+            offer: What of the GPUs that work is offered.
             publisher: Publishes the pool.
             report: Reports what is wrong with the GPUs.
             taints: The taints of GPUs that are not well; None without health checks.
@@ -56,7 +56,7 @@ class PoolUpdater:
         """
         self._make_pool = make_pool
         self._gpus = gpus
-        self._mode_refusals = mode_refusals
+        self._offer = offer
         self._publisher = publisher
         self._report = report
         self._taints = taints
@@ -64,7 +64,7 @@ class PoolUpdater:
         self._sharing = sharing
         self._published: Slice | None = None
         self._changed = asyncio.Event()
-        mode_refusals.on_change(self._changed.set)
+        offer.on_change(self._changed.set)
         if taints is not None:
             taints.on_change(self._changed.set)
             taints.on_change(lambda: report.count(gpus.state))
@@ -126,7 +126,7 @@ class PoolUpdater:
         faulty = {fault.device for fault in withdrawn}
         lost = [DeviceName(each.device) for each in state.faults if each not in withdrawn]
         awaited = layout.still_awaited(published, inventory, (*state.awaited, *lost), faulty)
-        offered = inventory.without(withdrawn).keeping_modes(self._mode_refusals.kept_modes)
+        offered = self._offer.of(inventory.without(withdrawn))
         return self._make_pool(
             offered, awaited=awaited, taints=taints, limits=limits, policy=policy
         )

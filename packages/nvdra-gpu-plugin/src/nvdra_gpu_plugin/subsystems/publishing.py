@@ -21,6 +21,7 @@ from nvdra_gpu_plugin.publishing import field_support, layout
 from nvdra_gpu_plugin.publishing.device_taints import DeviceTaints
 from nvdra_gpu_plugin.publishing.field_support import FieldSupport
 from nvdra_gpu_plugin.publishing.gpu_report import GpuReport
+from nvdra_gpu_plugin.publishing.offer import Offer
 from nvdra_gpu_plugin.publishing.pool_updater import PoolUpdater
 from nvdra_gpu_plugin.publishing.taint_support import TaintSupport
 from nvdra_gpu_plugin.settings import Settings
@@ -100,7 +101,7 @@ async def opened(
         updater = PoolUpdater(
             partial(layout.pool, gates=gates, node=node),
             gpus,
-            hardware.mode_refusals,
+            Offer(hardware.mode_refusals, records.prepared_claims),
             publisher,
             GpuReport(node, context.events, context.metrics, taints),
             taints,

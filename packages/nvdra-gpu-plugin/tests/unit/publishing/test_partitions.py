@@ -84,6 +84,20 @@ def test_a_gpu_that_cannot_be_switched_offers_what_its_mode_allows() -> None:
     assert found.keeping_modes({}) is found
 
 
+def test_the_place_that_an_ended_claim_has_left_is_missing_with_all_that_overlaps_it() -> None:
+    made = pool(replace(parted(h100(0)), left_places=frozenset({(14, 4)})))
+    assert names(made) == [
+        "gpu-0-mig-1g10gb-19-0",
+        "gpu-0-mig-1g10gb-19-6",
+        "gpu-0-mig-2g20gb-14-0",
+        "gpu-0-mig-3g40gb-9-0",
+    ]
+    whole = left(pool(parted(h100(0))))
+    assert left(made)["multiprocessors"] == whole["multiprocessors"] - 32
+    assert [left(made)[f"memory-slice-{number}"] for number in range(3, 7)] == [1, 0, 0, 1]
+    assert names(pool(replace(h100(0), left_places=frozenset({(14, 4)})))) == [], "no partitions"
+
+
 def test_a_gpu_is_offered_whole_and_in_parts_that_share_its_counters() -> None:
     made = pool(parted(h100(0)))
     assert names(made) == ["gpu-0", *PARTS]
