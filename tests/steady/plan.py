@@ -109,9 +109,9 @@ def make(
     for path, names in of_file.items():
         of_place.setdefault(place(path), []).extend(names)
     units: dict[tuple[int, str], list[str]] = {}
-    for number, where, names in _least(of_file, listed, ran):
+    for number, where, least in _least(of_file, listed, ran):
         known = units.setdefault((number, where), [])
-        known += [each for each in names if each not in known]
+        known += [each for each in least if each not in known]
 
     def cost_s(number: int, where: str, names: Iterable[str]) -> float:
         new = [each for each in names if each not in units.get((number, where), ())]
@@ -123,12 +123,12 @@ def make(
     drawn = list(_others(of_file, listed))
     if sum(cost_s(*each) for each in drawn) > left:
         random.Random(seed).shuffle(drawn)
-        drawn.sort(key=lambda entry: (entry[1], entry[0]) not in ran)
+        drawn.sort(key=lambda found: (found[1], found[0]) not in ran)
     left_out: dict[str, int] = {}
-    for number, where, names in drawn:
+    for number, where, entry in drawn:
         known = units.get((number, where), [])
-        new = [each for each in names if each not in known]
-        cost = cost_s(number, where, names)
+        new = [each for each in entry if each not in known]
+        cost = cost_s(number, where, entry)
         if cost > left and (where, number) not in ran:
             for each in new:
                 left_out[each.partition("::")[0]] = left_out.get(each.partition("::")[0], 0) + 1
