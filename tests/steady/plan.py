@@ -106,43 +106,50 @@ def make(
     for test in tests:
         of_file.setdefault(test.partition("::")[0], []).append(test)
     of_place: dict[str, list[str]] = {}
-    for path, names in of_file.items():
-        of_place.setdefault(place(path), []).extend(names)
+    for path, own in of_file.items():
+        of_place.setdefault(place(path), []).extend(own)
     units: dict[tuple[int, str], list[str]] = {}
     for number, where, least in _least(of_file, listed, ran):
         known = units.setdefault((number, where), [])
-        known += [each for each in least if each not in known]
+        known += [test for test in least if test not in known]
 
     def cost_s(number: int, where: str, names: Iterable[str]) -> float:
-        new = [each for each in names if each not in units.get((number, where), ())]
+        new = [test for test in names if test not in units.get((number, where), ())]
         return _tests_s(new, durations) + (0 if (number, where) in units else _start_s(where))
 
     left = seconds - sum(
         _start_s(where) + _tests_s(names, durations) for (_, where), names in units.items()
     )
     drawn = list(_others(of_file, listed))
-    if sum(cost_s(*each) for each in drawn) > left:
+    if sum(cost_s(*entry) for entry in drawn) > left:
         random.Random(seed).shuffle(drawn)
         drawn.sort(key=lambda found: (found[1], found[0]) not in ran)
     left_out: dict[str, int] = {}
-    for number, where, entry in drawn:
-        known = units.get((number, where), [])
-        new = [each for each in entry if each not in known]
-        cost = cost_s(number, where, entry)
+    for number, where, names in drawn:
+        before = units.get((number, where), [])
+        new = [test for test in names if test not in before]
+        cost = cost_s(number, where, names)
         if cost > left and (where, number) not in ran:
-            for each in new:
-                left_out[each.partition("::")[0]] = left_out.get(each.partition("::")[0], 0) + 1
+            for path in (test.partition("::")[0] for test in new):
+                left_out[path] = left_out.get(path, 0) + 1
             continue
         left -= cost
-        units[number, where] = [*known, *new]
-    planned = []
-    for (number, where), names in sorted(units.items()):
+        units[number, where] = [*before, *new]
+    return Plan(tuple(_units(units, of_place, durations)), left_out)
+
+
+def _units(
+    chosen: Mapping[tuple[int, str], Collection[str]],
+    of_place: Mapping[str, Sequence[str]],
+    durations: Mapping[str, float],
+) -> Iterator[Unit]:
+    """The units of chosen tests, round by round; their tests are in the order of their files."""
+    for (number, where), names in sorted(chosen.items()):
         included = set(names)
-        ordered = tuple(each for each in of_place[where] if each in included)
+        ordered = tuple(test for test in of_place[where] if test in included)
         took = _start_s(where) + _tests_s(ordered, durations)
         is_whole = len(ordered) == len(of_place[where])
-        planned.append(Unit(where, number, () if is_whole else ordered, took))
-    return Plan(tuple(planned), left_out)
+        yield Unit(where, number, () if is_whole else ordered, took)
 
 
 def _least(
@@ -162,7 +169,7 @@ def _least(
     for path, names in sorted(of_file.items()):
         where = place(path)
         if path not in paths:
-            chosen = [each for each in names if each in known]
+            chosen = [test for test in names if test in known]
             yield from ((number, where, chosen) for number in range(1, LEAST_ROUNDS + 1))
         elif any((where, number) in ran for number in range(1, OTHER_ROUNDS + 1)):
             continue
@@ -175,8 +182,8 @@ def _least(
 def _others(of_file: Mapping[str, Sequence[str]], listed: Collection[str]) -> Iterator[Entry]:
     """What a sample is drawn from."""
     for path, names in sorted(of_file.items()):
-        chosen = [each for each in names if each in listed]
-        others = [each for each in names if each not in listed]
+        chosen = [test for test in names if test in listed]
+        others = [test for test in names if test not in listed]
         if path in JUDGES:
             chosen, others = [], _beside(path, of_file)
         for number in range(1, LISTED_ROUNDS + 1):
@@ -189,10 +196,10 @@ def _others(of_file: Mapping[str, Sequence[str]], listed: Collection[str]) -> It
 def _beside(path: str, of_file: Mapping[str, Sequence[str]]) -> list[str]:
     """All tests of the file's directory."""
     return [
-        each
+        test
         for other, names in of_file.items()
         if _directory(other) == _directory(path)
-        for each in names
+        for test in names
     ]
 
 

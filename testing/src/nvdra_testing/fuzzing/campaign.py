@@ -210,14 +210,14 @@ def conclusion(results: Sequence[TargetResult], directory: Path) -> str:
     """The last line. No faults of a target that was hardly tried are no success."""
     if count := count_faults(results):
         return f"✗ {count} faults, see {directory}"
-    if few := [each.target for each in results if each.has_too_few]:
+    if few := [result.target for result in results if result.has_too_few]:
         return f"no faults, but too few cases of {', '.join(few)}: run it longer"
     return "✓ no faults"
 
 
 def count_faults(results: Sequence[TargetResult]) -> int:
     """How many faults there are, with the targets that do not work."""
-    return sum(len(each.faults) + bool(each.failure) for each in results)
+    return sum(len(result.faults) + bool(result.failure) for result in results)
 
 
 def table(results: Sequence[TargetResult]) -> Iterator[str]:
