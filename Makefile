@@ -19,9 +19,9 @@ PEER ?=
 SOAK ?=
 # Of `make component`: all of its files, or these.
 FILES ?=
-# Of `make fuzz`: for all targets together. A soak draws new cases, all others draw the same again.
+# Of `make fuzz`: for all targets together, and of the cases: a new one each time, which is printed.
 SECONDS ?= 60
-SEED ?= 1
+SEED ?=
 TARGET ?=
 # Programs and servers are shared by the tests of a file: a random order tells little and costs time.
 IN_ORDER := -p no:randomly --durations=12 --durations-min=10
@@ -60,7 +60,8 @@ rack: setup ## a rack of 18 nodes, one ComputeDomain over all of them, what to t
 .PHONY: test
 test: setup ## everything: check, component tests, end to end (root)
 	@setsid nice -n 19 scripts/ahead.sh $(SERVERS) & ahead=$$!; trap "kill -- -$$ahead 2> /dev/null || true" EXIT; \
-	$(MAKE) check component fuzz; \
+	$(MAKE) check component; \
+	$(MAKE) fuzz SEED=$(or $(SEED),1); \
 	wait $$ahead || true; trap - EXIT; \
 	$(MAKE) e2e
 	@echo "✓ all tests passed"
@@ -77,7 +78,7 @@ component: setup ## components against a real API server and the simulated GPU; 
 	@$(if $(FILES),,$(FRUGAL) pytest $(IN_ORDER) $(SOAK) $(OWN_PROCESS))
 
 .PHONY: fuzz
-fuzz: setup ## generated and mutated bytes for whatever reads those of others, SECONDS=60 together; SEED=, TARGET=name
+fuzz: setup ## generated and mutated bytes for whatever reads those of others, SECONDS=60 together; SEED=7: those cases again; TARGET=name
 	@lab binaries $(SERVERS)
 	@$(FRUGAL) python -m nvdra_testing.fuzzing --seconds=$(SECONDS) $(SEED:%=--seed=%) $(TARGET:%=--target=%)
 
@@ -96,7 +97,7 @@ soak-%: setup
 	@python -m tests.soak $(if $(STATUS),--status) $(if $(AGAIN),--again) $*
 
 .PHONY: steady
-steady: setup ## every test twice, those that end a process or were red ten times, on a busy machine; MINUTES=30: a slice; STATUS=1: a table
+steady: setup ## tests that end a process or were red three to ten times, every file once, of others a sample, on a busy machine, some 8 h; MINUTES=30: a slice; STATUS=1: a table
 	@$(if $(STATUS),,lab binaries && lab image build)
 	@python -m tests.steady $(if $(STATUS),--status) $(if $(MINUTES),--minutes=$(MINUTES)) $(AGAIN:%=--again=%) $(T)
 

@@ -91,6 +91,8 @@ def states(
             why = "what it tests has changes that are not committed"
         else:
             why = "what it tests has changed"
+        if last is not None and not same and not last.passed:
+            why = f"failed; {why}"
         found.append(State(part, last, why))
     return found
 

@@ -4,9 +4,9 @@
     python -m tests.steady.process_ends
 
 A function ends a process if it sends a signal, restarts or reboots something, or calls a function
-that does. Functions are found by their names in the test's file, in conftest files, and in what the
-file imports of the harness, which errs towards too many. What a fixture or a context manager does
-when it is left does not count: every test ends its processes then.
+that does, itself or in a thread. Functions are found by their names in the test's file, in conftest
+files, and in what the file imports of the harness, which errs towards too many. What a fixture or a
+context manager does when it is left does not count: every test ends its processes then.
 """
 
 import ast
@@ -30,6 +30,8 @@ RESTARTS = frozenset({"restart", "reboot", "kill"})
 """Words of a command of kubectl, the lab or systemctl."""
 DRIVER_PODS = "driver_namespace"
 """Deleting a pod of this receiver ends a component; other pods are a test's own workload."""
+HANDED_ON = frozenset({"to_thread", "submit", "partial"})
+"""These call the function that is their first argument, now or later."""
 GENERIC = frozenset({"run", "close", "wait", "start", "main", "__init__", "perform", "arrange"})
 """Methods of so many classes that their name says nothing."""
 
@@ -148,8 +150,9 @@ def _functions(trees: Mapping[str, ast.Module]) -> Iterator[Function]:
             is_test = _is_test_file(path) and _is_test(node) and node in tree.body
             function = Function(path, node.name, is_test)
             for call in _calls(_entered(node.body)):
-                function.calls.add(_name(call))
-                function.why = function.why or _how(call)
+                for called in (call, *_handed_on(call)):
+                    function.calls.add(_name(called))
+                    function.why = function.why or _how(called)
             yield function
 
 
@@ -186,6 +189,12 @@ def _calls(statements: Iterable[ast.AST]) -> Iterator[ast.Call]:
             if name != "finalbody":
                 children = value if isinstance(value, list) else [value]
                 yield from _calls(each for each in children if isinstance(each, ast.AST))
+
+
+def _handed_on(call: ast.Call) -> Iterator[ast.Call]:
+    """The call that another makes: `to_thread(strike, row)` calls `strike(row)`."""
+    if _name(call) in HANDED_ON and call.args:
+        yield ast.Call(call.args[0], call.args[1:], call.keywords)
 
 
 def _name(call: ast.Call) -> str:

@@ -34,7 +34,8 @@ def document(
         "left_s": round(plan.expected_s(left, lanes)),
         "ran_s": round(sum(each.seconds for each in results)),
         "listed": len(listed),
-        "left_out": planned.left_out,
+        "left_out": sum(planned.left_out.values()),
+        "left_out_files": dict(sorted(planned.left_out.items())),
         "runs": sum(each.tests for each in results),
         "red": red,
         "files": _files(planned, ran, listed),
@@ -47,7 +48,10 @@ def _files(
     listed: Collection[str],
 ) -> list[dict[str, Any]]:
     rows = []
-    for path in sorted({each.path for each in planned.units}):
+    left_out: dict[str, int] = {}
+    for path, count in planned.left_out.items():
+        left_out[plan.place(path)] = left_out.get(plan.place(path), 0) + count
+    for path in sorted({*left_out, *(each.path for each in planned.units)}):
         rounds = [each.round for each in planned.units if each.path == path]
         ended = [ran[path, number] for number in rounds if (path, number) in ran]
         rows.append(
@@ -56,7 +60,8 @@ def _files(
                 "rounds": len(rounds),
                 "done": len(ended),
                 "runs": sum(each.tests for each in ended),
-                "listed": sum(each.partition("::")[0] == path for each in listed),
+                "listed": sum(plan.place(each.partition("::")[0]) == path for each in listed),
+                "left_out": left_out.get(path, 0),
                 "red": sum(len(each.red) for each in ended),
                 "seconds": round(sum(each.seconds for each in ended)),
             }
@@ -67,16 +72,20 @@ def _files(
 def text(found: Mapping[str, Any]) -> str:
     """The state as a page that is also Markdown."""
     lines = [
-        "| file | rounds | runs of tests | listed | red | seconds |",
-        "|---|--:|--:|--:|--:|--:|",
+        "| file | rounds | runs of tests | left out | listed | red | seconds |",
+        "|---|--:|--:|--:|--:|--:|--:|",
     ]
     lines += [
-        f"| {row['file']} | {row['done']} of {row['rounds']} | {row['runs']} | {row['listed']} "
-        f"| {row['red']} | {row['seconds']} |"
+        f"| {row['file']} | {row['done']} of {row['rounds']} | {row['runs']} | {row['left_out']} "
+        f"| {row['listed']} | {row['red']} | {row['seconds']} |"
         for row in found["files"]
-        if row["done"]
     ]
     lines += ["", summary(found)]
+    if found["left_out"]:
+        lines.append(
+            f"The sample leaves out {found['left_out']} runs of tests of "
+            f"{len(found['left_out_files'])} test files; how many of each is in table.json."
+        )
     for row in found["red"]:
         lines.append(
             f"✗ {row['test']} (round {row['round']}, {row['commit'][:8]}, {row['started']}, "
@@ -87,11 +96,10 @@ def text(found: Mapping[str, Any]) -> str:
 
 def summary(found: Mapping[str, Any]) -> str:
     """One line."""
-    sample = f", {found['left_out']} runs left out by the sample" if found["left_out"] else ""
     return (
         f"{found['done']} of {found['units']} units, {found['runs']} runs of tests "
         f"({found['listed']} listed) in {hours(found['ran_s'])}, {len(found['red'])} red; "
-        f"about {hours(found['left_s'])} left{sample}"
+        f"about {hours(found['left_s'])} left"
     )
 
 

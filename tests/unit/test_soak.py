@@ -28,6 +28,8 @@ def test_a_part_is_due_until_it_passes_with_what_it_tests() -> None:
     assert why("t1", PASSED) == ""
     assert why("t2", PASSED) == "what it tests has changed"
     assert why("t1", PASSED, failed) == "failed"
+    assert why("t2", PASSED, failed) == "failed; what it tests has changed"
+    assert why("t2", failed, PASSED) == "what it tests has changed"
     assert why("t1", failed, PASSED) == ""
 
 

@@ -25,7 +25,7 @@ def rounds(planned: plan.Plan, test: str) -> int:
 def test_a_listed_test_runs_ten_times_and_any_other_twice() -> None:
     planned = plan.make([A, B, C], {A}, DURATIONS, seconds=HOUR_S)
     assert [rounds(planned, each) for each in (A, B, C)] == [10, 2, 2]
-    assert planned.left_out == 0
+    assert planned.left_out == {}
 
 
 def test_what_judges_the_tests_of_its_directory_runs_with_them() -> None:
@@ -53,18 +53,49 @@ def test_where_time_is_short_a_sample_is_drawn_and_listed_tests_run_three_times(
     some = plan.make(tests, listed, durations, seconds=least.seconds + 200, seed=1)
     assert least.seconds < some.seconds <= least.seconds + 200
     assert min(rounds(some, each) for each in listed) == 3
-    assert some.left_out > 0
+    assert sum(some.left_out.values()) > 0
     assert some == plan.make(tests, listed, durations, seconds=least.seconds + 200, seed=1)
     assert some != plan.make(tests, listed, durations, seconds=least.seconds + 200, seed=2)
 
 
-def test_what_has_run_is_part_of_a_sample() -> None:
+def test_what_has_run_is_part_of_a_sample_however_long_it_takes() -> None:
     tests = [f"{x}/test_{x}.py::test_{x}" for x in "abcdefgh"]
-    ran = {("c/test_c.py", 2), ("h/test_h.py", 1)}
+    ran = {("c/test_c.py", 2), ("h/test_h.py", 1), ("h/test_h.py", 2)}
+    durations = dict.fromkeys(tests, 10.0)
     for seed in range(9):
-        some = plan.make(tests, (), dict.fromkeys(tests, 10.0), seconds=60, seed=seed, ran=ran)
-        assert len(some.units) == 3
+        some = plan.make(tests, (), durations, seconds=200, seed=seed, ran=ran)
+        assert len(some.units) == 11
         assert ran < {(each.path, each.round) for each in some.units}
+    least = plan.make(tests, (), durations, seconds=0, ran=ran)
+    assert ran < {(each.path, each.round) for each in least.units}
+
+
+def test_of_every_file_one_round_is_run_and_the_rest_is_left_out() -> None:
+    durations = {A: 10.0, B: 1.0, C: 2.0}
+    least = plan.make([A, B, C], {A}, durations, seconds=0)
+    assert [rounds(least, each) for each in (A, B, C)] == [3, 0, 1]
+    assert least.left_out == {"a/test_a.py": 9, "b/test_b.py": 1}
+    ran = {("b/test_b.py", 2)}
+    again = plan.make([A, B, C], {A}, durations, seconds=0, ran=ran)
+    assert [each.round for each in again.units if each.path == "b/test_b.py"] == [2]
+
+
+def test_files_without_listed_tests_are_due_in_a_directory_whose_listed_tests_have_run() -> None:
+    tests = [f"e2e/tests/gpus/test_{x}.py::test_{y}" for x in "ab" for y in "nm"]
+    planned = plan.make(tests, set(tests[:2]), dict.fromkeys(tests, 30.0), seconds=0)
+    done = {("e2e/tests/gpus", number): False for number in (1, 2, 3)}
+    (unit,) = plan.due(planned, done)
+    assert (unit.round, unit.tests) == (plan.UNLISTED_ROUND, tuple(tests[2:]))
+    assert plan.due(planned, {**done, ("e2e/tests/gpus", plan.UNLISTED_ROUND): False}) == []
+
+
+def test_a_judge_runs_once_with_all_tests_of_its_directory() -> None:
+    judge = f"{min(plan.JUDGES)}::test_judge"
+    other = f"{plan.E2E}installation/test_other.py::test_other"
+    least = plan.make([judge, other], {other}, {}, seconds=0)
+    assert [(each.round, each.tests) for each in least.units] == [
+        *((1, ()), (2, (other,)), (3, (other,))),
+    ]
 
 
 def test_a_slice_takes_what_ends_in_time_and_goes_on_after_what_is_done() -> None:
@@ -120,13 +151,15 @@ def test_a_test_that_ends_a_process_is_found_through_the_harness() -> None:
             "def test_by_a_function(rig):\n    gone(rig)\n"
             "def gone(rig):\n    rig.stop()\n"
             "def test_restart(kubectl):\n    kubectl.run('rollout', 'restart', 'x')\n"
+            "def test_in_a_thread(rig):\n    to_thread(gone, rig)\n"
             "def test_that_only_uses_it():\n    with running.run() as p:\n        assert p\n"
         ),
         "q/tests/test_q.py": "from nvdra_testing import other\ndef test_q():\n    other.stop()\n",
     }
     found = process_ends.find(sources)
     assert [each.partition("::")[2] for each in found] == [
-        *("test_direct", "test_by_the_rig", "test_by_a_function", "test_restart"),
+        *("test_direct", "test_by_the_rig", "test_by_a_function"),
+        *("test_restart", "test_in_a_thread"),
     ]
     assert found["p/tests/test_p.py::test_by_a_function"] == "gone → stop → send_signal"
 
@@ -146,6 +179,13 @@ def test_tests_that_are_known_to_end_a_process_are_found(sources: Mapping[str, s
         "packages/nvdra-gpu-plugin/tests/component/test_crash_campaign.py::",
     )
     assert [each for each in known if not any(test.startswith(each) for test in found)] == []
+
+
+def test_every_crash_campaign_is_found(sources: Mapping[str, str]) -> None:
+    campaigns = {path for path in sources if path.endswith("/test_crash_campaign.py")}
+    found = {each.partition("::")[0] for each in process_ends.find(sources)}
+    assert len(campaigns) >= 4
+    assert sorted(campaigns - found) == []
 
 
 def test_former_failures_exist(sources: Mapping[str, str]) -> None:
@@ -191,8 +231,17 @@ def test_the_table_says_what_is_done_left_and_red() -> None:
     results = [result(1), result(2, red={A: "late"})]
     found = report.document(planned, results, {A}, lanes=1)
     assert (found["units"], found["done"], found["runs"]) == (12, 2, 3)
-    assert "| a/test_a.py | 2 of 10 | 3 | 1 | 1 | 24 |" in report.text(found)
+    assert "| a/test_a.py | 2 of 10 | 3 | 0 | 1 | 1 | 24 |" in report.text(found)
+    assert "| b/test_b.py | 0 of 2 | 0 | 0 | 0 | 0 | 0 |" in report.text(found)
     assert f"✗ {A} (round 2, abc, now, load 4.0): late\n" in report.text(found)
+
+
+def test_the_table_says_what_the_sample_leaves_out() -> None:
+    planned = plan.make([A, B, C], {A}, DURATIONS, seconds=0)
+    found = report.document(planned, [], {A}, lanes=1)
+    assert found["left_out_files"] == {"a/test_a.py": 9, "b/test_b.py": 1}
+    assert "| b/test_b.py | 0 of 1 | 0 | 1 | 0 | 0 | 0 |" in report.text(found)
+    assert "leaves out 10 runs of tests of 2 test files" in report.text(found)
 
 
 def result(number: int, file: str = "x", red: dict[str, str] | None = None) -> UnitResult:

@@ -22,6 +22,10 @@ _SETTLE_S: Final = 3.0
 """What such a task may need."""
 _LEAST_SHARE: Final = 0.5
 """Of the time of a target, for cases, however long its program took to start."""
+LEAST_CASES: Final = 50
+"""Of a target. Fewer say nothing, and a start on a busy machine may take all of its time."""
+_MOST_EXTRA_S: Final = 60.0
+"""Beyond the time of a target, for its least cases."""
 _SHRINK_SHARE: Final = 0.1
 """Of the time of a target, for making an input smaller."""
 
@@ -46,6 +50,11 @@ class TargetResult:
     failure: str = ""
     faults: list[Fault] = field(default_factory=list)
 
+    @property
+    def has_too_few(self) -> bool:
+        """Whether so few cases were tried that no fault means nothing."""
+        return not self.faults and self.cases < LEAST_CASES
+
 
 class TargetRun:
     """One target for a time."""
@@ -59,7 +68,7 @@ class TargetRun:
         self._began = time.monotonic()
 
     def run(self, seconds: float, most_faults: int | None = None) -> TargetResult:
-        """Try cases until the time is over, or so many faults are found."""
+        """Try cases until the time is over and the least are tried, or so many faults are found."""
         with ExitStack() as self._stack, Judge().watching() as self._judge:
             try:
                 self._program = self._opened()
@@ -72,7 +81,9 @@ class TargetRun:
 
     def _try_until(self, until: float, seconds: float, most_faults: int | None) -> None:
         def is_over() -> bool:
-            return time.monotonic() > until or len(self.result.faults) == most_faults
+            late_s = time.monotonic() - until
+            is_enough = late_s > 0 and self.result.cases >= LEAST_CASES
+            return is_enough or late_s > _MOST_EXTRA_S or len(self.result.faults) == most_faults
 
         def visit(case: bytes) -> bool:
             self._try(case, seconds)
@@ -176,7 +187,10 @@ def run(
     directory: Path,
     say: Callable[[str], None] = print,
 ) -> list[TargetResult]:
-    """Run targets one after the other; together they take about so many seconds."""
+    """Run targets one after the other.
+
+    Together they take about so many seconds, or longer if the least cases of each need it.
+    """
     results: list[TargetResult] = []
     until = time.monotonic() + seconds
     for index, target in enumerate(targets):
@@ -192,6 +206,20 @@ def run(
     return results
 
 
+def conclusion(results: Sequence[TargetResult], directory: Path) -> str:
+    """The last line. No faults of a target that was hardly tried are no success."""
+    if count := count_faults(results):
+        return f"✗ {count} faults, see {directory}"
+    if few := [result.target for result in results if result.has_too_few]:
+        return f"no faults, but too few cases of {', '.join(few)}: run it longer"
+    return "✓ no faults"
+
+
+def count_faults(results: Sequence[TargetResult]) -> int:
+    """How many faults there are, with the targets that do not work."""
+    return sum(len(result.faults) + bool(result.failure) for result in results)
+
+
 def table(results: Sequence[TargetResult]) -> Iterator[str]:
     """The lines of a table of what was run, and of what was found."""
     yield f"{'target':24} {'cases':>8} {'seconds':>8} {'seed':>8} {'restarts':>8} {'faults':>6}"
@@ -203,6 +231,8 @@ def table(results: Sequence[TargetResult]) -> Iterator[str]:
     for each in results:
         if each.failure:
             yield f"✗ {each.target} does not work: {each.failure}"
+        elif each.has_too_few:
+            yield f"{each.target}: too few cases, {each.cases} of at least {LEAST_CASES}"
         for fault in each.faults:
             yield (
                 f"✗ {each.target}: {fault.problem.kind} ({fault.count} times, first after "
