@@ -17,6 +17,7 @@ NVIDIA_MAJOR = 195
 CONTROL_MINOR = 255
 MODESET_MINOR = 254
 
+Companion = Literal["audio", "usb", "ucsi"]
 NodeKind = Literal["real", "table", "openable"]
 Layout = Literal["debian", "rhel", "cos", "talos"]
 
@@ -170,6 +171,8 @@ class Gpu(Frozen):
     excluded: bool  # by the module's parameter NVreg_ExcludedGpus
     initialisation_ms: int  # before the first client is answered
     iommu_group: int | None
+    bridges: tuple[str, ...]  # addresses of the PCIe ports above it, from the root port down
+    companions: tuple[Companion, ...]  # further functions of the board, with their native drivers
 
     architecture: int
     architecture_name: str
@@ -240,18 +243,47 @@ class Driver(Frozen):
 
 
 class Majors(Frozen):
-    """The major numbers that the kernel assigns when modules are loaded."""
+    """The major numbers that the kernel assigns when modules are loaded.
 
+    `nvidia` and `drm` are fixed on real machines. Nodes that share a PID namespace need numbers of
+    their own, because who holds a device is told by its number.
+    """
+
+    nvidia: int
+    drm: int
+    vfio: int  # of /dev/vfio/<group>
+    vfio_devices: int  # of /dev/vfio/devices/vfio<N>
     nvidia_uvm: int
     nvidia_caps: int
     nvidia_caps_imex_channels: int
 
 
 class Iommu(Frozen):
-    """Whether the node has an IOMMU, and whether it has iommufd."""
+    """The IOMMU of the node, and which interfaces of the kernel reach it.
+
+    Attributes:
+        enabled: Whether functions have groups.
+        iommufd: Whether the kernel has `/dev/iommu`, once its module is loaded.
+        cdev: Whether vfio devices have nodes of their own below `/dev/vfio/devices`.
+        acs: Whether PCIe switches isolate their ports. Without it, all below one is one group.
+    """
 
     enabled: bool
     iommufd: bool
+    cdev: bool
+    acs: bool
+
+
+class VfioModules(Frozen):
+    """The kernel modules for passthrough: loaded at boot, or what modprobe finds.
+
+    Attributes:
+        loaded: Whether vfio-pci is loaded at boot.
+        missing: Names of modules that this kernel does not have, such as `vfio_pci`.
+    """
+
+    loaded: bool
+    missing: tuple[str, ...]
 
 
 class Imex(Frozen):
@@ -367,6 +399,7 @@ class NodeDescription(Frozen):
     privilege_queries: bool
     persistence_blocks_reset: bool
     iommu: Iommu
+    vfio: VfioModules
     imex: Imex
     majors: Majors
     control_node: DeviceNumber  # of /dev/nvidiactl

@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from typing import Literal
 from uuid import UUID, uuid4
 
+from nvdra_sim import event_clock, gpu_binding, gpu_power
 from nvdra_sim.description import Gpu
-from nvdra_sim.filesystem import capability_files
-from nvdra_sim.state_file import encoding, layout
+from nvdra_sim.pci import bus as pci_bus
+from nvdra_sim.state_file import layout, pci_records
 from nvdra_sim.state_file.state import State, StateError
 
 XID_EVENT = 0x8
@@ -33,7 +34,10 @@ XID_RECOVERIES = {
 """The recovery action that the driver asks for after an Xid; for all others none."""
 
 RECOVERY_CHANGED_XID = 154
-EVENT_NAMES = {XID_EVENT: "xid", 0x1: "sbe", 0x2: "dbe", MIG_EVENT: "mig"}
+EVENT_NAMES = {
+    XID_EVENT: "xid", 0x1: "sbe", 0x2: "dbe", MIG_EVENT: "mig",
+    layout.SYSTEM_EVENT_BIND: "bind", layout.SYSTEM_EVENT_UNBIND: "unbind",
+}  # fmt: skip
 FABRIC_STATES = {"not_supported": 0, "not_started": 1, "in_progress": 2, "completed": 3}
 
 
@@ -124,7 +128,7 @@ def _event(
     now: layout.NodeState, gpu: Gpu, kind: int, data: int, where: InstanceRef
 ) -> layout.Event:
     return layout.Event(
-        time_ns=clock_ns(now),
+        time_ns=event_clock.now_ns(now),
         type=kind,
         data=data,
         gpu=gpu.index,
@@ -139,8 +143,8 @@ def _event(
 def unplug(state: State, gpu: Gpu) -> None:
     """Removes the GPU from the bus: it is no longer counted and cannot be found."""
     with state.transaction() as now:
+        gpu_binding.take_off_bus(state, now, gpu)
         now.gpus[gpu.index].unplugged = 1
-        now.gpus[gpu.index].bound_to_nvidia = 0
 
 
 def plug(state: State, gpu: Gpu) -> None:
@@ -152,19 +156,24 @@ def plug(state: State, gpu: Gpu) -> None:
     with state.transaction() as now:
         if not now.gpus[gpu.index].unplugged:
             raise StateError(f"GPU {gpu.index} is plugged in")
-        _power_on(state, now, gpu, keeps_mig_mode=_keeps_mig_mode(gpu))
+        now.gpus[gpu.index].unplugged = 0
+        gpu_binding.put_on_bus(state, now, gpu)
 
 
 def unbind(state: State, gpu: Gpu) -> None:
     """Unbinds the GPU from the driver: it stays on the bus, and NVML does not know it."""
     with state.transaction() as now:
-        now.gpus[gpu.index].bound_to_nvidia = 0
+        gpu_binding.unbind(state, now, gpu)
 
 
 def bind(state: State, gpu: Gpu) -> None:
-    """Binds the GPU to the driver again, as after a boot."""
+    """Binds the GPU to the driver again, as after a boot.
+
+    Raises:
+        StateError: Another driver has the GPU, or it is not on the bus.
+    """
     with state.transaction() as now:
-        _power_on(state, now, gpu, keeps_mig_mode=_keeps_mig_mode(gpu))
+        gpu_binding.bind(state, now, gpu)
 
 
 def set_initialisation(state: State, gpu: Gpu, milliseconds: int) -> None:
@@ -277,7 +286,9 @@ def reset(state: State, gpu: Gpu) -> None:
             raise StateError(f"GPU {gpu.index} is lost: only a reboot brings it back")
         if any(record.pid for record in now.tables[gpu.index].processes):
             raise StateError(f"GPU {gpu.index} is in use by another client")
-        _power_on(state, now, gpu, keeps_mig_mode=True)
+        bound, driver = now.gpus[gpu.index].bound_to_nvidia, now.gpus[gpu.index].driver
+        gpu_power.power_on(state, now, gpu, keeps_mig_mode=True)
+        now.gpus[gpu.index].bound_to_nvidia, now.gpus[gpu.index].driver = bound, driver
 
 
 def reboot(state: State) -> str:
@@ -289,8 +300,10 @@ def reboot(state: State) -> str:
     boot_id = str(uuid4())
     with state.transaction() as now:
         for gpu in state.description().gpus:
-            _power_on(state, now, gpu, keeps_mig_mode=_keeps_mig_mode(gpu))
+            gpu_power.power_on(state, now, gpu, keeps_mig_mode=gpu_power.keeps_mig_mode(gpu))
+            now.gpus[gpu.index].minor = state.initial().gpus[gpu.index].minor
         now.module_loaded = state.initial().module_loaded
+        pci_records.write(now, pci_bus.at_boot(state.description()))
         now.boot_id = boot_id.encode()
         now.follows_host_boot = 0
         state.discard_events()
@@ -300,41 +313,19 @@ def reboot(state: State) -> str:
 def unload_driver(state: State) -> None:
     """Unloads the kernel module: calls that need it return DRIVER_NOT_LOADED."""
     with state.transaction() as now:
-        now.module_loaded = 0
+        gpu_binding.unload(state, now)
 
 
 def load_driver(state: State) -> None:
-    """Loads the kernel module. GPUs are as after a boot, but lost ones stay lost."""
+    """Loads the kernel module. GPUs are as after a boot, but lost ones stay lost.
+
+    It takes the GPUs that no other driver has, and whose `driver_override` names no other.
+    """
     with state.transaction() as now:
+        lost = [bool(now.gpus[gpu.index].lost) for gpu in state.description().gpus]
+        gpu_binding.load(state, now)
         for gpu in state.description().gpus:
-            lost, unplugged = now.gpus[gpu.index].lost, now.gpus[gpu.index].unplugged
-            _power_on(state, now, gpu, keeps_mig_mode=_keeps_mig_mode(gpu))
-            now.gpus[gpu.index].lost = lost
-            now.gpus[gpu.index].unplugged = unplugged
-            now.gpus[gpu.index].bound_to_nvidia &= not unplugged
-        now.module_loaded = 1
-
-
-def _keeps_mig_mode(gpu: Gpu) -> bool:
-    return gpu.architecture == encoding.AMPERE
-
-
-def _power_on(state: State, now: layout.NodeState, gpu: Gpu, *, keeps_mig_mode: bool) -> None:
-    """Resets a GPU to its configuration, except for what firmware keeps and instance counters."""
-    before = layout.GpuState.from_buffer_copy(now.gpus[gpu.index])
-    now.gpus[gpu.index] = state.initial().gpus[gpu.index]
-    after = now.gpus[gpu.index]
-    after.mig_mode = after.mig_pending = before.mig_pending if keeps_mig_mode else 0
-    after.incarnation = before.incarnation + 1
-    after.instances_made = before.instances_made
-    after.initialisation_ms = before.initialisation_ms
-    after.ecc_aggregate = before.ecc_aggregate
-    if before.row_remapping == layout.REMAPPING["failed"]:
-        after.row_remapping = before.row_remapping
-    if state.description().fabric.bring_up_ms:
-        after.fabric_since_ns = time.time_ns()
-    now.tables[gpu.index] = layout.GpuTables()
-    capability_files.update(now, [gpu], state.proc_root)
+            now.gpus[gpu.index].lost = lost[gpu.index]
 
 
 # The clock of events
@@ -343,7 +334,7 @@ def _power_on(state: State, now: layout.NodeState, gpu: Gpu, *, keeps_mig_mode: 
 def freeze_clock(state: State) -> None:
     """Stops the clock: all later events have the same time."""
     with state.transaction() as now:
-        now.clock_frozen_ns = clock_ns(now)
+        now.clock_frozen_ns = event_clock.now_ns(now)
 
 
 def step_clock(state: State, milliseconds: int) -> None:
@@ -361,8 +352,3 @@ def run_clock(state: State) -> None:
         if now.clock_frozen_ns:
             now.clock_offset_ns = now.clock_frozen_ns - time.time_ns()
             now.clock_frozen_ns = 0
-
-
-def clock_ns(now: layout.NodeState) -> int:
-    """The current time for events, in nanoseconds since 1970."""
-    return int(now.clock_frozen_ns or time.time_ns() + now.clock_offset_ns)

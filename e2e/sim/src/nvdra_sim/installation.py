@@ -12,11 +12,13 @@ import subprocess
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from platform import release
 
 from nvdra_sim.description import NodeDescription
 from nvdra_sim.filesystem import capability_files, device_nodes, procfs, sysfs, trees
 from nvdra_sim.filesystem import driver_root as driverroot
 from nvdra_sim.native import programs
+from nvdra_sim.pci import files, modules
 from nvdra_sim.state_file import encoding, state
 
 INSTALLED_FILES = ".nvdra-sim.json"
@@ -45,6 +47,7 @@ def install(
     proc_root: Path,
     sys_root: Path,
     dev_root: Path,
+    modules_root: Path | None = None,
 ) -> None:
     """Installs a node: driver files, procfs, sysfs, device nodes and the state file.
 
@@ -57,6 +60,7 @@ def install(
         proc_root: The directory that replaces `/proc`.
         sys_root: The directory that replaces `/sys`.
         dev_root: The directory that replaces `/dev`.
+        modules_root: The directory that replaces `/lib/modules`; None: it is not written.
 
     Raises:
         trees.ForeignFileError: A file exists that the simulator did not create. Nothing changed.
@@ -65,12 +69,13 @@ def install(
         PermissionError: `render.nodes` is not `table`, and device nodes cannot be created.
     """
     encoding.description(description)  # raises UnsupportedError before any file is written
-    wanted = (
+    state_file = driver_root / driverroot.state_path(description)
+    wanted = [
         (driverroot.tree(description, programs.build()), driver_root),
-        (procfs.tree(description), proc_root),
-        (sysfs.tree(description), sys_root),
-        (device_nodes.tree(description), dev_root),
-    )
+        *_kernel_trees(description, state_file, proc_root, sys_root, dev_root),
+    ]
+    if modules_root is not None:
+        wanted.append((modules_tree(description), modules_root))
     file_list = driver_root / INSTALLED_FILES
     former = _read(file_list)
     owned = set(former)
@@ -81,11 +86,36 @@ def install(
     trees.remove([path for path in former if path not in kept])
     for tree, root in wanted:
         trees.write(tree, root, owned)
-    node = _write_state(description, driver_root / driverroot.state_path(description), proc_root)
+    node = _write_state(description, state_file, proc_root)
+    node.move_roots(dev_root=dev_root, sys_root=sys_root)
     capability_files.update(node.snapshot(), description.gpus, proc_root)
     if description.render.ldcache:
         _write_ld_cache(driver_root, driverroot.library_directory(description))
     _write(file_list, ours)
+
+
+def modules_tree(description: NodeDescription) -> trees.Tree:
+    """The files below the root of kernel modules: what modprobe knows of this kernel's modules."""
+    return {f"{release()}/modules.alias": trees.text(modules.aliases(description))}
+
+
+def _kernel_trees(
+    description: NodeDescription, state_file: Path, proc_root: Path, sys_root: Path, dev_root: Path
+) -> list[tuple[trees.Tree, Path]]:
+    """Procfs, sysfs and device nodes, as the node is now, or after its first boot."""
+    existing = _existing_state(description, state_file)
+    if existing is None:
+        return [
+            (procfs.tree(description), proc_root),
+            (sysfs.tree(description), sys_root),
+            (device_nodes.tree(description), dev_root),
+        ]
+    now = files.of_state(existing)
+    return [
+        ({**procfs.tree(description, {}), **now.proc}, proc_root),
+        (now.sys, sys_root),
+        (now.dev, dev_root),
+    ]
 
 
 def is_installed(driver_root: Path) -> bool:
@@ -100,7 +130,7 @@ def uninstall(*, driver_root: Path) -> None:
     file_list.unlink(missing_ok=True)
     for path in owned:
         if path.name == driverroot.STATE_FILE:
-            _remove_capability_files(path)
+            _remove_changing_files(path)
     trees.remove(owned)
 
 
@@ -121,23 +151,30 @@ def _extras(description: NodeDescription, driver_root: Path) -> list[Path]:
 
 
 def _write_state(description: NodeDescription, path: Path, proc_root: Path) -> state.State:
+    existing = _existing_state(description, path)
+    if existing is None:
+        return state.create(path, description, proc_root)
+    existing.move_proc_root(proc_root)
+    return existing
+
+
+def _existing_state(description: NodeDescription, path: Path) -> state.State | None:
+    """The state of the same node; None: there is no state file, or one of another version."""
     try:
         existing = state.load(path)
-        if existing.description() == description:
-            existing.move_proc_root(proc_root)
-            return existing
+        return existing if existing.description() == description else None
     except state.StateError:
-        pass  # there is no state file, or one of another version
-    return state.create(path, description, proc_root)
+        return None
 
 
-def _remove_capability_files(state_path: Path) -> None:
-    """Removes those of MIG instances that were created after the installation, too."""
+def _remove_changing_files(state_path: Path) -> None:
+    """Removes files of MIG instances and drivers that came after the installation, too."""
     try:
         node = state.load(state_path)
     except state.StateError:
         return
     capability_files.remove(node.snapshot(), node.description().gpus, node.proc_root)
+    files.remove(node)
 
 
 def _write_ld_cache(root: Path, libraries: str) -> None:

@@ -14,9 +14,12 @@ from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 
-from nvdra_sim.description import Layout, NodeKind
+from nvdra_sim.description import NVIDIA_MAJOR, Companion, Layout, NodeKind
 
 API_VERSION = "nvdra.sim/v1"
+VfioModule = Literal[
+    "vfio", "vfio_iommu_type1", "vfio_pci_core", "vfio_pci", "nvgrace_gpu_vfio_pci"
+]
 LATENCY_CLASSES = ("handle_by_uuid", "gi_create", "gi_destroy", "mig_mode", "init", "other")
 
 
@@ -42,6 +45,15 @@ class DriverSection(FileModel):
 class IommuSection(FileModel):
     enabled: bool = True
     iommufd: bool = True
+    cdev: bool | None = None
+    acs: bool = True
+
+
+class VfioSection(FileModel):
+    """`loaded` None: where a GPU is bound to a driver of vfio from the start."""
+
+    loaded: bool | None = None
+    missing: tuple[VfioModule, ...] = ()
 
 
 class ImexSection(FileModel):
@@ -60,6 +72,10 @@ class ImexSection(FileModel):
 
 
 class MajorsSection(FileModel):
+    nvidia: int = Field(NVIDIA_MAJOR, ge=1, le=4095)
+    drm: int = Field(226, ge=1, le=4095)
+    vfio: int = Field(511, ge=1, le=4095)
+    vfio_devices: int = Field(510, alias="vfio-devices", ge=1, le=4095)
     nvidia_uvm: int = Field(507, alias="nvidia-uvm", ge=1, le=4095)
     nvidia_caps: int = Field(505, alias="nvidia-caps", ge=1, le=4095)
     nvidia_caps_imex_channels: int = Field(506, alias="nvidia-caps-imex-channels", ge=1, le=4095)
@@ -74,6 +90,7 @@ class NodeSection(FileModel):
     persistence_blocks_reset: bool = True
     boot_id: Literal["host"] | UUID = "host"
     iommu: IommuSection = IommuSection()
+    vfio: VfioSection = VfioSection()
     imex: ImexSection = ImexSection()
     majors: MajorsSection = MajorsSection()
 
@@ -172,7 +189,10 @@ class GpuEntry(FileModel):
     numa_node: int | None = Field(None, ge=-1)
     memory_numa_node: int | None = Field(None, ge=0)
     serial: str | None = Field(None, max_length=29)
-    bound_driver: Literal["nvidia", "vfio-pci", "none"] | None = None
+    bridges: tuple[str, ...] | None = None
+    companions: tuple[Companion, ...] = ()
+    iommu_group: int | Literal["none"] | None = None
+    bound_driver: Literal["nvidia", "vfio-pci", "nvgrace_gpu_vfio_pci", "none"] | None = None
     excluded: bool = False
     initialisation_ms: int = Field(0, ge=0)
     mig: MigEntry | None = None

@@ -21,7 +21,6 @@ from nvdra_sim.configuration.file_schema import (
     ProfileFile,
 )
 from nvdra_sim.description import (
-    NVIDIA_MAJOR,
     BusAddress,
     DeviceNumber,
     Fabric,
@@ -35,6 +34,8 @@ from nvdra_sim.errors import ConfigError, Problem
 # Substitutes that can be opened, from the kernel's "mem" driver: /dev/null and /dev/zero.
 OPENABLE_GPU = DeviceNumber(major=1, minor=3)
 OPENABLE_CONTROL = DeviceNumber(major=1, minor=5)
+
+FIRST_GPU_GROUP = 17  # of IOMMU groups; the numbers below are those of root ports
 
 NIL_UUID = UUID(int=0)
 ARCHITECTURES = {
@@ -74,10 +75,11 @@ def resolve(file: NodeFile, profile: ProfileFile) -> tuple[Gpu, ...]:
     models = hardware_catalog.gpu_models()
     tables = hardware_catalog.mig_tables()
     entries = _in_bus_order(_entries(file, profile))
-    return tuple(
+    gpus = tuple(
         _Resolver(file, profile, item, index).gpu(models, tables)
         for index, item in enumerate(entries)
     )
+    return gpus if file.node.iommu.acs else tuple(_without_acs(gpu, gpus) for gpu in gpus)
 
 
 def default_uuid(prefix: str, index: int) -> UUID:
@@ -111,6 +113,16 @@ def _in_bus_order(entries: list[LocatedGpuEntry]) -> list[LocatedGpuEntry]:
     return sorted(entries, key=lambda item: _bus(item).sort_key)
 
 
+def _without_acs(gpu: Gpu, gpus: tuple[Gpu, ...]) -> Gpu:
+    """The GPU in the group of all that are below its switch, which does not isolate its ports."""
+    if len(gpu.bridges) == 1 or gpu.iommu_group is None:
+        return gpu
+    below = [other.iommu_group for other in gpus if other.bridges[0] == gpu.bridges[0]]
+    return gpu.model_copy(
+        update={"iommu_group": min(group for group in below if group is not None)}
+    )
+
+
 def _bus(item: LocatedGpuEntry) -> BusAddress:
     if item.entry.bus_id is None:
         raise ConfigError([Problem(f"{item.path}.bus_id", "a GPU requires a PCI address")])
@@ -133,6 +145,7 @@ class _Resolver:
         entry, bus = self.item.entry, _bus(self.item)
         model = self._model(models)
         uuid = self._uuid()
+        root = entry.pcie_root or f"pci{bus.domain:04x}:{max(bus.bus - 1, 0):02x}"
         minor = self.index if entry.minor is None else entry.minor
         bound = entry.bound_driver or "nvidia"
         architecture, architecture_name = ARCHITECTURES[model.architecture]
@@ -149,13 +162,15 @@ class _Resolver:
             node=self._node(minor),
             module_id=1 if entry.module_id is None else entry.module_id,
             bus=bus,
-            pcie_root=entry.pcie_root or f"pci{bus.domain:04x}:{max(bus.bus - 1, 0):02x}",
+            pcie_root=root,
             numa_node=0 if entry.numa_node is None else entry.numa_node,
             memory_numa_node=entry.memory_numa_node,
             bound_driver=None if bound == "none" else bound,
             excluded=entry.excluded,
             initialisation_ms=entry.initialisation_ms,
-            iommu_group=self.index + 17 if self.file.node.iommu.enabled else None,
+            iommu_group=self._iommu_group(),
+            bridges=entry.bridges or (f"{root.removeprefix('pci')}:{self.index % 31 + 1:02x}.0",),
+            companions=entry.companions,
             architecture=architecture,
             architecture_name=architecture_name,
             compute_capability=(cc_major, cc_minor),
@@ -205,7 +220,13 @@ class _Resolver:
     def _node(self, minor: int) -> DeviceNumber:
         if self.file.render.nodes == "openable":
             return OPENABLE_GPU
-        return DeviceNumber(major=NVIDIA_MAJOR, minor=minor)
+        return DeviceNumber(major=self.file.node.majors.nvidia, minor=minor)
+
+    def _iommu_group(self) -> int | None:
+        written = self.item.entry.iommu_group
+        if written == "none" or not self.file.node.iommu.enabled:
+            return None
+        return self.index + FIRST_GPU_GROUP if written is None else written
 
     def _events(self, model: GpuModel, mig: Mig | None) -> int:
         if model.supported_events is not None:

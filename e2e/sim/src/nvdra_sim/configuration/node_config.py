@@ -20,14 +20,15 @@ from nvdra_sim.configuration.file_schema import (
     DriverSection,
     FaultEntry,
     ImexSection,
+    IommuSection,
     LatencySection,
     NodeFile,
     NodeSection,
     ProfileFile,
+    VfioSection,
 )
 from nvdra_sim.description import (
     CONTROL_MINOR,
-    NVIDIA_MAJOR,
     DeviceNumber,
     Driver,
     FabricBehaviour,
@@ -39,6 +40,7 @@ from nvdra_sim.description import (
     MigBehaviour,
     NodeDescription,
     Render,
+    VfioModules,
 )
 from nvdra_sim.errors import ConfigError, Problem, duplicates
 
@@ -113,7 +115,8 @@ def _describe(file: NodeFile) -> NodeDescription:
         visibility=file.node.visibility,
         privilege_queries=file.node.privilege_queries,
         persistence_blocks_reset=file.node.persistence_blocks_reset,
-        iommu=Iommu(**file.node.iommu.model_dump()),
+        iommu=_iommu(file.node.iommu),
+        vfio=_vfio_modules(file.node.vfio, gpus),
         imex=_imex(file.node.imex),
         majors=Majors(**file.node.majors.model_dump()),
         control_node=_control_node(file),
@@ -209,7 +212,23 @@ def _imex(section: ImexSection) -> Imex:
 def _control_node(file: NodeFile) -> DeviceNumber:
     if file.render.nodes == "openable":
         return boards.OPENABLE_CONTROL
-    return DeviceNumber(major=NVIDIA_MAJOR, minor=CONTROL_MINOR)
+    return DeviceNumber(major=file.node.majors.nvidia, minor=CONTROL_MINOR)
+
+
+def _iommu(section: IommuSection) -> Iommu:
+    cdev = section.iommufd if section.cdev is None else section.cdev
+    if cdev and not section.iommufd:
+        raise ConfigError([Problem("node.iommu.cdev", "device nodes require iommufd")])
+    return Iommu(enabled=section.enabled, iommufd=section.iommufd, cdev=cdev, acs=section.acs)
+
+
+def _vfio_modules(section: VfioSection, gpus: tuple[Gpu, ...]) -> VfioModules:
+    in_use = any(gpu.bound_driver not in (None, "nvidia") for gpu in gpus)
+    loaded = in_use if section.loaded is None else section.loaded
+    if (in_use and not loaded) or (loaded and "vfio_pci" in section.missing):
+        problem = "a GPU is bound to a driver of vfio" if in_use else "they are loaded"
+        raise ConfigError([Problem("node.vfio", f"the modules cannot be absent: {problem}")])
+    return VfioModules(loaded=loaded, missing=section.missing)
 
 
 def _latency(section: LatencySection) -> dict[str, int]:

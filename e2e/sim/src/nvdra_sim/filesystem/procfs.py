@@ -7,10 +7,10 @@ Source: docs/reference/nvml-simulator.md §14.2, §14.4.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from platform import machine
 
-from nvdra_sim.description import NVIDIA_MAJOR, Gpu, NodeDescription
+from nvdra_sim.description import Gpu, NodeDescription
 from nvdra_sim.filesystem.trees import Directory, Entry, File, Tree, text
 
 CONFIG_CAP = 1
@@ -29,7 +29,6 @@ CHARACTER_MAJORS = {
     13: ("input",),
     128: ("ptm",),
     136: ("pts",),
-    226: ("drm",),
 }
 BLOCK_MAJORS = {7: "loop", 8: "sd", 259: "blkext"}
 
@@ -94,8 +93,13 @@ S0ix Power Management:
 Notebook Dynamic Boost:     Not Supported"""
 
 
-def tree(node: NodeDescription) -> Tree:
-    """All files below the proc root. Without the kernel module, only those of the kernel."""
+def tree(node: NodeDescription, minors: Mapping[int, int] | None = None) -> Tree:
+    """All files below the proc root. Without the kernel module, only those of the kernel.
+
+    Args:
+        node: The node.
+        minors: The index and minor of each GPU that the driver has; by default, as after a boot.
+    """
     entries: dict[str, Entry] = {
         "devices": _devices(node),
         "sys/kernel/random/boot_id": text(node.boot_id, 0o444),
@@ -104,11 +108,27 @@ def tree(node: NodeDescription) -> Tree:
         return entries
     entries |= _driver(node)
     entries |= _capabilities()
-    for gpu in node.gpus:
-        if gpu.bound_driver == "nvidia":
-            entries |= _gpu(gpu, node) | _initial_capability_files(gpu)
+    bound = {gpu.index: gpu.minor for gpu in node.gpus if gpu.bound_driver == "nvidia"}
+    entries |= bound_gpus_tree(node, bound if minors is None else minors)
+    for gpu in node.gpus if minors is None else ():
+        if gpu.index in bound:
+            entries |= _initial_capability_files(gpu)
     for number in range(node.nvswitches):
         entries[f"driver/nvidia-nvswitch/devices/{number}"] = text(f"Device minor: {number}", 0o444)
+    return entries
+
+
+def bound_gpus_tree(node: NodeDescription, minors: Mapping[int, int]) -> Tree:
+    """The directories of the GPUs that the driver has, or is leaving.
+
+    Args:
+        node: The node.
+        minors: The index of each of these GPUs, with the minor number that it has now.
+    """
+    entries: dict[str, Entry] = {}
+    for gpu in node.gpus:
+        if gpu.index in minors:
+            entries |= _gpu(gpu.model_copy(update={"minor": minors[gpu.index]}), node)
     return entries
 
 
@@ -144,15 +164,15 @@ def gpu_instance_cap(minor: int, gpu_instance: int) -> int:
 
 
 def _devices(node: NodeDescription) -> File:
-    majors = dict(CHARACTER_MAJORS)
+    majors = CHARACTER_MAJORS | {node.majors.drm: ("drm",)}
     if node.driver.module_loaded:
         gpu_major = node.control_node.major
         gpu_names = ("nvidia", "nvidiactl", "nvidia-modeset")
         majors[gpu_major] = (*majors.get(gpu_major, ()), *gpu_names)
         majors[node.majors.nvidia_caps] = ("nvidia-caps",)
         majors[node.majors.nvidia_caps_imex_channels] = ("nvidia-caps-imex-channels",)
-        if gpu_major != NVIDIA_MAJOR:
-            majors[NVIDIA_MAJOR] = ("nvidia-modeset",)
+        if gpu_major != node.majors.nvidia:
+            majors[node.majors.nvidia] = ("nvidia-modeset",)
             majors[gpu_major] = majors[gpu_major][:-1]
     if node.driver.uvm_loaded:
         majors[node.majors.nvidia_uvm] = ("nvidia-uvm",)

@@ -9,52 +9,69 @@ import struct
 from nvdra_sim.description import Gpu, NodeDescription
 from nvdra_sim.filesystem.procfs import interrupt_number
 from nvdra_sim.filesystem.trees import Directory, Entry, File, Link, Tree, text
+from nvdra_sim.pci import bus as pci_bus
+from nvdra_sim.pci import functions, modules
+from nvdra_sim.pci.bus import Bus, FunctionState, Phase
+from nvdra_sim.pci.functions import PciFunction
 
-NVIDIA = 0x10DE
-INTEL = 0x8086
-MELLANOX = 0x15B3
-ROOT_PORT = 0x352A
-NVLINK_MANAGER = 0x1021
-CLASS_3D = 0x030200
-CLASS_BRIDGE = 0x060400
-CLASS_INFINIBAND = 0x020700
-REVISION = 0xA1
 RESOURCES = 13  # lines of a PCI function's `resource` file
 MEMORY_FLAGS = 0x14220C  # 64-bit, prefetchable memory
 MIB = 1 << 20
 CPUS_PER_NUMA_NODE = 56
+DRIVER_CONTROLS = ("bind", "unbind", "new_id", "remove_id")
+IOMMU_DOMAIN = "DMA-FQ"
 
 
-def tree(node: NodeDescription) -> Tree:
-    """All files below the sys root."""
+def tree(node: NodeDescription, bus: Bus | None = None) -> Tree:
+    """All files below the sys root; by default, as after a boot."""
+    now = pci_bus.at_boot(node) if bus is None else bus
     entries: dict[str, Entry] = {
         "bus/pci/devices": Directory(),
+        "bus/pci/drivers": Directory(),
         "bus/pci/drivers_probe": File(b"", 0o200),
+        "bus/pci/rescan": File(b"", 0o200),
         "module/firmware_class/parameters/path": text(""),
-        "module/vfio_pci": Directory(),
     }
-    for driver in ("nvidia", "vfio-pci"):
-        for control in ("bind", "unbind", "new_id"):
+    for driver in now.drivers:
+        for control in DRIVER_CONTROLS:
             entries[f"bus/pci/drivers/{driver}/{control}"] = File(b"", 0o200)
-    if node.driver.module_loaded:
-        entries["module/nvidia/version"] = text(node.driver.version, 0o444)
-        entries["module/nvidia_modeset"] = Directory()
-    if node.driver.uvm_loaded:
-        entries["module/nvidia_uvm"] = Directory()
+    entries |= _modules(now)
     if node.iommu.enabled:
         entries["kernel/iommu_groups"] = Directory()
     entries |= _numa_nodes(node)
-    for position, gpu in enumerate(node.gpus):
-        entries |= _bridge(gpu, position)
-        entries |= _gpu(gpu, position)
-    for number in range(node.nvlink_managers):
-        entries |= _nvlink_manager(number)
+    for function in now.functions:
+        entries |= function_tree(function, now)
+    entries |= _vfio_groups(now)
+    return entries
+
+
+def function_tree(function: PciFunction, bus: Bus) -> Tree:
+    """The files of one function; none while it is off the bus."""
+    state = bus.state(function.address)
+    if state is None:
+        return {}
+    directory = function.directory
+    entries: dict[str, Entry] = {
+        f"{directory}/{name}": text(value, 0o444) for name, value in _facts(function).items()
+    }
+    entries |= _controls(function, state)
+    entries[f"{directory}/config"] = File(_configuration(function, state), 0o644)
+    entries[f"{directory}/resource"] = _resource(function.gpu)
+    entries[f"{directory}/subsystem"] = Link(_from(directory, "bus/pci"))
+    entries[f"bus/pci/devices/{function.address}"] = Link(f"../../../{directory}")
+    entries |= _driver_links(function, state)
+    entries |= _iommu_links(function)
+    entries |= _companion_links(function, bus)
+    if function.vendor == functions.MELLANOX:
+        entries |= _adapter(function)
     return entries
 
 
 def gpu_tree(node: NodeDescription, gpu: Gpu) -> Tree:
     """The files of one GPU, which disappear when it is unplugged."""
-    return _gpu(gpu, node.gpus.index(gpu))
+    bus = pci_bus.at_boot(node)
+    found = bus.function(gpu.bus_id)
+    return {} if found is None else function_tree(found, bus)
 
 
 def drm_card(gpu: Gpu) -> int:
@@ -67,20 +84,20 @@ def drm_render(gpu: Gpu) -> int:
     return gpu.index + 128
 
 
-def has_drm(gpu: Gpu) -> bool:
-    """Whether the GPU has DRM devices. Only the NVIDIA driver creates them."""
-    return gpu.bound_driver == "nvidia"
-
-
-def vfio_device(gpu: Gpu) -> int | None:
-    """The N of `/dev/vfio/devices/vfio<N>`, for a GPU that is bound to vfio-pci."""
-    return gpu.index if gpu.bound_driver == "vfio-pci" else None
-
-
-def _port(gpu: Gpu, position: int) -> str:
-    """Address of the root port above a GPU; ports of one root differ in their device number."""
-    root = gpu.pcie_root.removeprefix("pci")
-    return f"{root}:{position % 31 + 1:02x}.0"
+def _modules(bus: Bus) -> dict[str, Entry]:
+    entries: dict[str, Entry] = {f"module/{name}": Directory() for name in bus.modules}
+    if "vfio" in bus.modules:
+        entries["module/vfio/parameters/enable_unsafe_noiommu_mode"] = text("N", 0o644)
+    for name in bus.modules & set(modules.DRIVERS):
+        entries[f"bus/pci/drivers/{modules.DRIVERS[name]}/module"] = Link(
+            f"../../../../module/{name}"
+        )
+    if bus.has_nvidia:
+        entries["module/nvidia/version"] = text(bus.node.driver.version, 0o444)
+        entries["module/nvidia_modeset"] = Directory()
+        if bus.node.driver.uvm_loaded:
+            entries["module/nvidia_uvm"] = Directory()
+    return entries
 
 
 def _numa_nodes(node: NodeDescription) -> dict[str, Entry]:
@@ -104,103 +121,145 @@ def _cpus(numa_node: int) -> str:
     return f"{first}-{first + CPUS_PER_NUMA_NODE - 1}"
 
 
-def _bridge(gpu: Gpu, position: int) -> dict[str, Entry]:
-    port = _port(gpu, position)
-    directory = f"devices/{gpu.pcie_root}/{port}"
+# One function
+
+
+def _facts(function: PciFunction) -> dict[str, str]:
+    """The one-line files that never change."""
     facts = {
-        "vendor": f"0x{INTEL:04x}",
-        "device": f"0x{ROOT_PORT:04x}",
-        "class": f"0x{CLASS_BRIDGE:06x}",
-        "numa_node": str(gpu.numa_node),
+        "vendor": f"0x{function.vendor:04x}",
+        "device": f"0x{function.device:04x}",
+        "subsystem_vendor": f"0x{function.subsystem_vendor:04x}",
+        "subsystem_device": f"0x{function.subsystem_device:04x}",
+        "class": f"0x{function.class_code:06x}",
+        "revision": f"0x{functions.REVISION:02x}",
+        "numa_node": str(function.numa_node),
+        "local_cpulist": _cpus(function.numa_node),
+        "modalias": modalias(function),
     }
-    entries: dict[str, Entry] = {
-        f"{directory}/{name}": text(value, 0o444) for name, value in facts.items()
-    }
-    entries[f"{directory}/resource"] = _resource({})
-    entries[f"bus/pci/devices/{port}"] = Link(f"../../../{directory}")
-    return entries
+    if function.gpu is not None:
+        facts["irq"] = str(interrupt_number(function.gpu))
+    if function.class_code == functions.CLASS_VGA:
+        facts["boot_vga"] = "0"
+    if function.virtual_functions:
+        facts["sriov_totalvfs"] = str(function.virtual_functions)
+    return facts
 
 
-def _gpu(gpu: Gpu, position: int) -> dict[str, Entry]:
-    directory = f"devices/{gpu.pcie_root}/{_port(gpu, position)}/{gpu.bus_id}"
-    entries: dict[str, Entry] = {
-        f"{directory}/{name}": text(value, 0o444) for name, value in _facts(gpu).items()
-    }
-    bars = {0: 16 * MIB, 2: gpu.bar1_mib * MIB, 4: 32 * MIB}
-    entries[f"{directory}/config"] = File(_configuration(gpu), 0o644)
-    entries[f"{directory}/resource"] = _resource(bars)
-    entries[f"{directory}/driver_override"] = text("(null)")
-    entries[f"{directory}/enable"] = text("1" if gpu.bound_driver else "0")
-    entries[f"{directory}/subsystem"] = Link(_from(directory, "bus/pci"))
-    entries[f"bus/pci/devices/{gpu.bus_id}"] = Link(f"../../../{directory}")
-    if gpu.bound_driver is not None:
-        driver = f"bus/pci/drivers/{gpu.bound_driver}"
-        entries[f"{directory}/driver"] = Link(_from(directory, driver))
-        entries[f"{driver}/{gpu.bus_id}"] = Link(_from(driver, directory))
-    if gpu.iommu_group is not None:
-        group = f"kernel/iommu_groups/{gpu.iommu_group}"
-        entries[f"{directory}/iommu_group"] = Link(_from(directory, group))
-        entries[f"{group}/devices/{gpu.bus_id}"] = Link(_from(f"{group}/devices", directory))
-    if has_drm(gpu):
-        entries[f"{directory}/drm/card{drm_card(gpu)}"] = Directory()
-        entries[f"{directory}/drm/renderD{drm_render(gpu)}"] = Directory()
-    if (number := vfio_device(gpu)) is not None:
-        entries[f"{directory}/vfio-dev/vfio{number}"] = Directory()
-    return entries
-
-
-def _facts(gpu: Gpu) -> dict[str, str]:
-    """The one-line files of a GPU."""
-    modalias = (
-        f"pci:v{NVIDIA:08X}d{gpu.pci_device:08X}sv{NVIDIA:08X}sd{gpu.pci_subsystem:08X}bc03sc02i00"
+def modalias(function: PciFunction) -> str:
+    """The name by which modprobe finds the native driver; with `vfio_pci:`, that of vfio."""
+    base, sub = function.class_code >> 16, function.class_code >> 8 & 0xFF
+    return (
+        f"pci:v{function.vendor:08X}d{function.device:08X}sv{function.subsystem_vendor:08X}"
+        f"sd{function.subsystem_device:08X}bc{base:02x}sc{sub:02x}i{function.class_code & 0xFF:02x}"
     )
-    driver = [f"DRIVER={gpu.bound_driver}"] if gpu.bound_driver else []
+
+
+def _controls(function: PciFunction, state: FunctionState) -> dict[str, Entry]:
+    """The files that can be written, and those that tell what was written."""
+    directory = function.directory
+    # As `dev_uevent`: the core forgets the driver only when its remove has returned.
+    driver = [f"DRIVER={state.driver}"] if state.driver else []
     uevent = [
         *driver,
-        "PCI_CLASS=30200",
-        f"PCI_ID={NVIDIA:04X}:{gpu.pci_device:04X}",
-        f"PCI_SUBSYS_ID={NVIDIA:04X}:{gpu.pci_subsystem:04X}",
-        f"PCI_SLOT_NAME={gpu.bus_id}",
-        f"MODALIAS={modalias}",
+        f"PCI_CLASS={function.class_code:X}",
+        f"PCI_ID={function.vendor:04X}:{function.device:04X}",
+        f"PCI_SUBSYS_ID={function.subsystem_vendor:04X}:{function.subsystem_device:04X}",
+        f"PCI_SLOT_NAME={function.address}",
+        f"MODALIAS={modalias(function)}",
     ]
+    entries: dict[str, Entry] = {
+        f"{directory}/uevent": text("\n".join(uevent)),
+        f"{directory}/driver_override": text(state.override or "(null)"),
+        f"{directory}/enable": text("1" if state.driver else "0"),
+        f"{directory}/power_state": text(_power_state(state), 0o444),
+        f"{directory}/remove": File(b"", 0o200),
+        f"{directory}/rescan": File(b"", 0o200),
+    }
+    if not function.is_bridge:
+        entries[f"{directory}/reset"] = File(b"", 0o200)
+        entries[f"{directory}/reset_method"] = text("flr bus")
+    if function.virtual_functions:
+        entries[f"{directory}/sriov_numvfs"] = text("0")
+    return entries
+
+
+def _power_state(state: FunctionState) -> str:
+    """vfio-pci lets a device sleep that no process has open (`disable_idle_d3` is off)."""
+    sleeps = state.phase is Phase.BOUND and state.driver in modules.VFIO_DRIVERS
+    return "D3hot" if sleeps else "D0"
+
+
+def _driver_links(function: PciFunction, state: FunctionState) -> dict[str, Entry]:
+    directory, entries = function.directory, dict[str, Entry]()
+    if (holder := state.holder) is not None:
+        driver = f"bus/pci/drivers/{holder}"
+        entries[f"{directory}/driver"] = Link(_from(directory, driver))
+        entries[f"{driver}/{function.address}"] = Link(_from(driver, directory))
+    if state.phase is not Phase.BOUND:
+        return entries
+    if function.gpu is not None and state.driver == pci_bus.NVIDIA_DRIVER:
+        entries[f"{directory}/drm/card{drm_card(function.gpu)}"] = Directory()
+        entries[f"{directory}/drm/renderD{drm_render(function.gpu)}"] = Directory()
+    if state.driver in modules.VFIO_DRIVERS:
+        device = f"{directory}/vfio-dev/vfio{state.vfio_number}"
+        entries[device] = Directory()
+        entries[f"class/vfio-dev/vfio{state.vfio_number}"] = Link(f"../../{device}")
+    return entries
+
+
+def _iommu_links(function: PciFunction) -> dict[str, Entry]:
+    if function.group is None:
+        return {}
+    directory, group = function.directory, f"kernel/iommu_groups/{function.group}"
     return {
-        "vendor": f"0x{NVIDIA:04x}",
-        "device": f"0x{gpu.pci_device:04x}",
-        "subsystem_vendor": f"0x{NVIDIA:04x}",
-        "subsystem_device": f"0x{gpu.pci_subsystem:04x}",
-        "class": f"0x{CLASS_3D:06x}",
-        "revision": f"0x{REVISION:02x}",
-        "numa_node": str(gpu.numa_node),
-        "local_cpulist": _cpus(gpu.numa_node),
-        "irq": str(interrupt_number(gpu)),
-        "modalias": modalias,
-        "uevent": "\n".join(uevent),
+        f"{directory}/iommu_group": Link(_from(directory, group)),
+        f"{group}/devices/{function.address}": Link(_from(f"{group}/devices", directory)),
+        f"{group}/type": text(IOMMU_DOMAIN),
+        f"{group}/reserved_regions": text("0x00000000fee00000 0x00000000feefffff msi", 0o444),
     }
 
 
-def _nvlink_manager(number: int) -> dict[str, Entry]:
-    """An NVLink 5 switch's management function: its vital product data carry the mark SW_MNG."""
-    address = f"0000:05:00.{number}"
-    directory = f"devices/pci0000:04/0000:04:01.0/{address}"
-    facts = {
-        "vendor": f"0x{MELLANOX:04x}",
-        "device": f"0x{NVLINK_MANAGER:04x}",
-        "class": f"0x{CLASS_INFINIBAND:06x}",
-        "numa_node": "0",
-    }
-    adapter = f"{directory}/infiniband/mlx5_{number}"
+def _companion_links(function: PciFunction, bus: Bus) -> dict[str, Entry]:
+    """The device links that quirks of the kernel make from a GPU to the functions beside it."""
+    if function.supplier is None or bus.state(function.supplier) is None:
+        return {}
+    supplier = bus.function(function.supplier)
+    if supplier is None:
+        return {}
+    link = f"devices/virtual/devlink/pci:{supplier.address}--pci:{function.address}"
+    above, beside = supplier.directory, function.directory
     return {
-        **{f"{directory}/{name}": text(value, 0o444) for name, value in facts.items()},
-        f"{directory}/resource": _resource({}),
-        f"{directory}/vpd": File(b"\x82\x06\x00SW_MNG\x78", 0o600),
-        f"{adapter}/device": Link(f"../../../{address}"),
-        f"class/infiniband/mlx5_{number}": Link(f"../../{adapter}"),
-        f"bus/pci/devices/{address}": Link(f"../../../{directory}"),
+        f"{link}/consumer": Link(_from(link, beside)),
+        f"{link}/supplier": Link(_from(link, above)),
+        f"{above}/consumer:pci:{function.address}": Link(_from(above, link)),
+        f"{beside}/supplier:pci:{supplier.address}": Link(_from(beside, link)),
     }
 
 
-def _resource(bars: dict[int, int]) -> File:
+def _vfio_groups(bus: Bus) -> dict[str, Entry]:
+    entries: dict[str, Entry] = {"class/vfio": Directory()} if "vfio" in bus.modules else {}
+    for group in pci_bus.groups_of_vfio(bus):
+        device = f"devices/virtual/vfio/{group}"
+        entries[f"{device}/dev"] = text(f"{bus.node.majors.vfio}:{group}", 0o444)
+        entries[f"class/vfio/{group}"] = Link(f"../../{device}")
+    return entries
+
+
+def _adapter(function: PciFunction) -> dict[str, Entry]:
+    """The vital product data of an NVLink 5 switch carry the mark SW_MNG."""
+    name = f"mlx5_{function.address.rpartition('.')[2]}"
+    adapter = f"{function.directory}/infiniband/{name}"
+    return {
+        f"{function.directory}/vpd": File(b"\x82\x06\x00SW_MNG\x78", 0o600),
+        f"{adapter}/device": Link(f"../../../{function.address}"),
+        f"class/infiniband/{name}": Link(f"../../{adapter}"),
+    }
+
+
+def _resource(gpu: Gpu | None) -> File:
     """Start, end and flags of each region, each at a multiple of its size behind the one before."""
+    bars = {} if gpu is None else {0: 16 * MIB, 2: gpu.bar1_mib * MIB, 4: 32 * MIB}
     lines, free = [], 0x2000_0000_0000
     for index in range(RESOURCES):
         size = bars.get(index, 0)
@@ -213,13 +272,17 @@ def _resource(bars: dict[int, int]) -> File:
     return text("\n".join(lines), 0o444)
 
 
-def _configuration(gpu: Gpu) -> bytes:
+def _configuration(function: PciFunction, state: FunctionState) -> bytes:
     """The standard header of PCI configuration space, little endian, filled up to 256 bytes."""
-    command, status, programming_interface = 0x0406, 0x0010, 0
+    if state.faults.config_reads_ff:
+        return b"\xff" * 256
+    command, status, code = 0x0406, 0x0010, function.class_code
     head = struct.pack(
-        "<HHHHBBBB", NVIDIA, gpu.pci_device, command, status, REVISION, programming_interface, 2, 3
+        "<HHHHBBBB",
+        *(function.vendor, function.device, command, status),
+        *(functions.REVISION, code & 0xFF, code >> 8 & 0xFF, code >> 16),
     )
-    subsystem = struct.pack("<HH", NVIDIA, gpu.pci_subsystem)
+    subsystem = struct.pack("<HH", function.subsystem_vendor, function.subsystem_device)
     return (head.ljust(0x2C, b"\0") + subsystem).ljust(256, b"\0")
 
 

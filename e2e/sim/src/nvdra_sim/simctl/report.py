@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from nvdra_sim import return_codes
+from nvdra_sim import event_clock, return_codes
 from nvdra_sim.description import Gpu, NodeDescription
-from nvdra_sim.incidents import EVENT_NAMES, RECOVERY_ACTIONS, clock_ns, fabric_state
+from nvdra_sim.incidents import EVENT_NAMES, RECOVERY_ACTIONS, fabric_state
 from nvdra_sim.installation import Roots
 from nvdra_sim.state_file import clients
 from nvdra_sim.state_file.layout import (
@@ -201,7 +201,7 @@ def events(state: State) -> list[Data]:
 def clock(state: State) -> Data:
     """The current time of the event clock."""
     now = state.snapshot()
-    return {"time": _time(clock_ns(now)), "frozen": bool(now.clock_frozen_ns)}
+    return {"time": _time(event_clock.now_ns(now)), "frozen": bool(now.clock_frozen_ns)}
 
 
 def _time(nanoseconds: int) -> str:

@@ -31,6 +31,32 @@ def has_clients(state: State, gpu: int) -> bool:
     return has_session(state) or _is_locked(state, layout.CLIENT_LOCKS + gpu)
 
 
+def has_sysfs_server(state: State) -> bool:
+    """Whether a server answers for the node's PCI bus, so that writes to its files work."""
+    return _is_locked(state, layout.SYSFS_SERVER_LOCK)
+
+
+def uses_gpu(state: State, gpu: int) -> bool:
+    """Whether a process uses the GPU through the simulated NVML or CUDA."""
+    return _is_locked(state, layout.CLIENT_LOCKS + gpu)
+
+
+def lock_for_server(state: State) -> int:
+    """Marks this process as the server of the node's PCI bus, until the descriptor is closed.
+
+    Raises:
+        BlockingIOError: Another process is the server.
+    """
+    file = os.open(state.path, os.O_RDWR | os.O_CLOEXEC)
+    lock = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, layout.SYSFS_SERVER_LOCK, 1, 0)
+    try:
+        fcntl.fcntl(file, fcntl.F_OFD_SETLK, lock)
+    except OSError:
+        os.close(file)
+        raise
+    return file
+
+
 def has_whole_context(state: State, gpu: int) -> bool:
     """Whether a process, for example an MPS server, computes on the GPU as a whole."""
     return _is_locked(state, layout.CONTEXT_LOCKS + gpu)

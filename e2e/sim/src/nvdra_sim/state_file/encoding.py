@@ -18,7 +18,8 @@ from nvdra_sim.description import (
 )
 from nvdra_sim.filesystem.sysfs import CPUS_PER_NUMA_NODE
 from nvdra_sim.native import nvml_functions
-from nvdra_sim.state_file import layout
+from nvdra_sim.pci import bus as pci_bus
+from nvdra_sim.state_file import layout, pci_records
 
 NVIDIA_VENDOR = 0x10DE
 AMPERE = 7  # keeps its MIG mode in the InfoROM; later GPUs lose it when the driver is unloaded
@@ -52,6 +53,7 @@ def description(node: NodeDescription) -> layout.Description:
         control_major=node.control_node.major,
         control_minor=node.control_node.minor,
         caps_major=node.majors.nvidia_caps,
+        stand_in_nodes=node.render.nodes == "openable",
         privileged_queries=node.privilege_queries,
         fabric_bring_up_ms=node.fabric.bring_up_ms,
         imex_signal_window_ms=node.imex.signal_window_ms,
@@ -86,7 +88,7 @@ def description(node: NodeDescription) -> layout.Description:
 
 def initial_state(node: NodeDescription) -> layout.NodeState:
     """The initial state of the node, without fault rules."""
-    return _fill(
+    state = _fill(
         layout.NodeState(),
         boot_id=node.boot_id,
         follows_host_boot=node.boot_id_is_host,
@@ -95,6 +97,8 @@ def initial_state(node: NodeDescription) -> layout.NodeState:
         gpus=(_gpu_state(gpu) for gpu in node.gpus),
         tables=(_tables(gpu) for gpu in node.gpus),
     )
+    pci_records.write(state, pci_bus.at_boot(node))
+    return state
 
 
 def rule(fault: Fault) -> layout.Rule:

@@ -39,6 +39,9 @@ MAX_FUNCTIONS = 512
 MAX_EVENTS = 1024
 MAX_IMEX_NODES = 256
 MAX_PROC_ROOT = 1024
+MAX_OTHER_ROOT = 512
+MAX_PCI_FUNCTIONS = 128
+MAX_PCI_IDS = 16
 
 CLIENT_LOCKS = FILE_SIZE  # a byte behind the file per GPU: locked by processes that use it
 INITIALISATION_LOCKS = CLIENT_LOCKS + MAX_GPUS  # likewise: locked by whoever initialises it
@@ -46,6 +49,11 @@ SESSION_LOCK = INITIALISATION_LOCKS + MAX_GPUS  # locked by processes with an NV
 CONTEXT_LOCKS = SESSION_LOCK + 1  # a byte per GPU: locked by processes that compute on it
 CONTEXT_CREATION_LOCKS = CONTEXT_LOCKS + MAX_GPUS  # likewise: locked by whoever begins to
 INSTANCE_CONTEXT_LOCKS = CONTEXT_CREATION_LOCKS + MAX_GPUS  # a byte per possible compute instance
+SYSFS_SERVER_LOCK = (  # locked while a server answers for the PCI bus
+    INSTANCE_CONTEXT_LOCKS + MAX_GPUS * MAX_GPU_INSTANCES * MAX_COMPUTE_INSTANCES
+)
+SYSTEM_EVENT_UNBIND = 1 << 32  # types of the event ring that no set of a GPU can ask for
+SYSTEM_EVENT_BIND = 1 << 33
 NOT_AVAILABLE = 0xFFFFFFFF  # of an unsigned column: the query returns NOT_SUPPORTED
 ANY_GPU = -1  # of a fault rule
 NO_RESULT = -1  # of a fault rule: the call's own result
@@ -70,7 +78,9 @@ class Header(Structure):
 
     `event_head` is the sequence number of the newest event. Events up to `event_floor` are of an
     earlier boot. `wake` is a futex that every change and every event increments. `proc_root` is the
-    simulated /proc, in which the capability files of MIG instances come and go; it may be empty.
+    simulated /proc, in which the capability files of MIG instances come and go; `dev_root` has the
+    device nodes; `sys_root` the plain files of sysfs, and `sys_mount` those that a server answers
+    for. Each of them may be empty.
     """
 
     _fields_ = (
@@ -88,6 +98,9 @@ class Header(Structure):
         ("wake", c_uint32),
         ("padding", c_uint32),
         ("proc_root", c_char * MAX_PROC_ROOT),
+        ("dev_root", c_char * MAX_OTHER_ROOT),
+        ("sys_root", c_char * MAX_OTHER_ROOT),
+        ("sys_mount", c_char * MAX_OTHER_ROOT),
     )
 
 
@@ -192,6 +205,7 @@ class Description(Structure):
         ("control_major", c_uint32),
         ("control_minor", c_uint32),
         ("caps_major", c_uint32),
+        ("stand_in_nodes", c_uint32),
         ("fabric_supported", c_uint32),
         ("mig_capacity_when_off", c_uint32),
         ("mig_not_supported_when_off", c_uint32),
@@ -274,6 +288,10 @@ class GpuState(Structure):
     Pairs of ECC counters: corrected errors, uncorrected ones. `fabric_since_ns` is when the fabric
     began to come up, in nanoseconds since 1970; 0: it is as the other fields say. REMAPPING has the
     values of `row_remapping`.
+
+    `unplugged` 1: it is out of its slot, or was put away for good; 2: a rescan of the bus finds it.
+    `removing`: the driver's remove waits for its users. `drained`: it takes no new clients.
+    `broken`: it does not initialise. `kernel_clients` use it without a descriptor.
     """
 
     _fields_ = (
@@ -301,6 +319,10 @@ class GpuState(Structure):
         ("initialisation_ms", c_uint32),
         ("recovery_action", c_uint32),
         ("row_remapping", c_uint32),
+        ("removing", c_uint32),
+        ("drained", c_uint32),
+        ("broken", c_uint32),
+        ("kernel_clients", c_uint32),
     )
 
 
@@ -356,8 +378,39 @@ class Imex(Structure):
     )
 
 
+class PciFunction(Structure):
+    """A function of the PCI bus, in the order of addresses; see `pci.bus.FunctionState`.
+
+    `vfio_number` may be NOT_AVAILABLE. The fields from `fault_driver` on are `pci.bus.Faults`.
+    """
+
+    _fields_ = (
+        ("address", c_char * 16),
+        ("phase", c_uint32),
+        ("vfio_number", c_uint32),
+        ("driver", c_char * 32),
+        ("override", c_char * 64),
+        ("fault_driver", c_char * 32),
+        ("bind_errno", c_uint32),
+        ("bind_is_lost", c_uint32),
+        ("bind_ms", c_uint32),
+        ("unbind_ms", c_uint32),
+        ("config_reads_ff", c_uint32),
+        ("reserved", c_uint32),
+    )
+
+
+class PciId(Structure):
+    """An id that a driver was told with `new_id`. `vendor` 0 marks a free record."""
+
+    _fields_ = (("driver", c_char * 32), ("vendor", c_uint32), ("device", c_uint32))
+
+
 class NodeState(Structure):
-    """One copy of the changing state. If `clock_frozen_ns` is 0, the event clock runs."""
+    """One copy of the changing state. If `clock_frozen_ns` is 0, the event clock runs.
+
+    The bits of `vfio_modules` are the places of `pci.modules.MODULES`.
+    """
 
     _fields_ = (
         ("boot_id", c_char * 36),
@@ -371,6 +424,10 @@ class NodeState(Structure):
         ("tables", GpuTables * MAX_GPUS),
         ("rules", Rule * MAX_RULES),
         ("imex", Imex),
+        ("vfio_modules", c_uint32),
+        ("pci_function_count", c_uint32),
+        ("pci_functions", PciFunction * MAX_PCI_FUNCTIONS),
+        ("pci_ids", PciId * MAX_PCI_IDS),
     )
 
 
@@ -415,14 +472,15 @@ REGIONS: dict[str, tuple[int, type[Any]]] = {
 
 _STRUCTURES: tuple[type[Structure], ...] = (
     Header, MigProfile, GpuSpec, Description, ComputeInstance, GpuInstance, Process, GpuState,
-    GpuTables, Rule, Imex, NodeState, Event, CallCounter, RuleHits,
+    GpuTables, Rule, Imex, PciFunction, PciId, NodeState, Event, CallCounter, RuleHits,
 )  # fmt: skip
 _CONSTANTS = (
     "BYTE_ORDER", "FILE_SIZE", "MAX_GPUS", "MAX_GI_PROFILES", "MAX_GPU_INSTANCES",
     "MAX_COMPUTE_INSTANCES", "MAX_PROCESSES", "MAX_RULES", "MAX_EVENTS", "MAX_IMEX_NODES",
     "MAX_PROC_ROOT", "CLIENT_LOCKS", "INITIALISATION_LOCKS", "SESSION_LOCK", "CONTEXT_LOCKS",
     "CONTEXT_CREATION_LOCKS", "INSTANCE_CONTEXT_LOCKS", "NOT_AVAILABLE", "ANY_GPU", "NO_RESULT",
-    "UNTIL_REMOVED", "ALWAYS", "NO_INSTANCE",
+    "UNTIL_REMOVED", "ALWAYS", "NO_INSTANCE", "MAX_OTHER_ROOT", "MAX_PCI_FUNCTIONS", "MAX_PCI_IDS",
+    "SYSTEM_EVENT_UNBIND", "SYSTEM_EVENT_BIND",
 )  # fmt: skip
 _SCALARS = {
     c_char: "char",

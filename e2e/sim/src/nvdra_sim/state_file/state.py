@@ -121,14 +121,18 @@ class State:
     def __init__(self, path: Path, mapped: mmap.mmap) -> None:
         self.path = path
         self._map = mapped
+        self._parsed: tuple[bytes, NodeDescription] | None = None
 
     # Reading
 
     def description(self) -> NodeDescription:
-        """The description of the node."""
+        """The description of the node, which is parsed again only when it is another one."""
         length = self._header.json_length
         offset = layout.REGIONS["json"][0]
-        return NodeDescription.model_validate_json(self._map[offset : offset + length])
+        text = self._map[offset : offset + length]
+        if self._parsed is None or self._parsed[0] != text:
+            self._parsed = text, NodeDescription.model_validate_json(text)
+        return self._parsed[1]
 
     def gpu(self, selector: str) -> Gpu:
         """The GPU with this index in bus order, UUID or PCI bus id. Raises StateError."""
@@ -172,6 +176,21 @@ class State:
         return Path(os.fsdecode(self._header.proc_root)) if self._header.proc_root else None
 
     @property
+    def dev_root(self) -> Path | None:
+        """The directory of the device nodes."""
+        return Path(os.fsdecode(self._header.dev_root)) if self._header.dev_root else None
+
+    @property
+    def sys_root(self) -> Path | None:
+        """The plain files of sysfs, below which the drivers' links come and go."""
+        return Path(os.fsdecode(self._header.sys_root)) if self._header.sys_root else None
+
+    @property
+    def sys_mount(self) -> Path | None:
+        """Where the server of sysfs is mounted that a node has had last."""
+        return Path(os.fsdecode(self._header.sys_mount)) if self._header.sys_mount else None
+
+    @property
     def generation(self) -> int:
         """The number of transactions so far."""
         return int(self._header.generation)
@@ -193,6 +212,17 @@ class State:
         """Says where the simulated /proc is now. Raises StateError if its path is too long."""
         with _locked(self.path):
             self._set_proc_root(proc_root)
+
+    def move_roots(self, *, dev_root: Path, sys_root: Path) -> None:
+        """Says where the device nodes and the plain sysfs are. Raises StateError if too long."""
+        with _locked(self.path):
+            self._set_root("dev_root", dev_root)
+            self._set_root("sys_root", sys_root)
+
+    def move_sys_mount(self, sys_mount: Path | None) -> None:
+        """Says where a server answers for sysfs; None: nowhere. Raises StateError if too long."""
+        with _locked(self.path):
+            self._set_root("sys_mount", sys_mount)
 
     def append_event(self, event: layout.Event) -> None:
         """Appends an event to the ring. The caller holds a transaction."""
@@ -297,6 +327,13 @@ class State:
         if len(text) >= layout.MAX_PROC_ROOT:
             raise StateError(f"{proc_root} is longer than {layout.MAX_PROC_ROOT - 1} bytes")
         self._header.proc_root = text
+
+    def _set_root(self, name: str, root: Path | None) -> None:
+        """Sets another root. The caller holds the lock."""
+        text = b"" if root is None else os.fsencode(root.absolute())
+        if len(text) >= layout.MAX_OTHER_ROOT:
+            raise StateError(f"{root} is longer than {layout.MAX_OTHER_ROOT - 1} bytes")
+        setattr(self._header, name, text)
 
     def _wake(self) -> None:
         """Wakes the waiters of all processes. The caller holds the lock."""
