@@ -124,6 +124,18 @@ def imex_ctl(flags: Sequence[str] = STATIC) -> Path:
     return nvml_library.compile_cached("nvidia-imex-ctl", _imex_sources("ctl"), flags)
 
 
+def vmm() -> Path:
+    """Compiles `nvdra-sim-vmm`, which no driver installs. Raises like `build`."""
+    flags = (*nvml_library.WARNINGS, *STATIC)
+    return nvml_library.compile_cached("nvdra-sim-vmm", _sources(SIM_DIRECTORY / "vmm"), flags)
+
+
+def kmod(name: str) -> Path:
+    """Compiles `modprobe` or `rmmod`, which no driver installs. Raises like `build`."""
+    flags = (*nvml_library.WARNINGS, *STATIC)
+    return nvml_library.compile_cached(name, _sources(SIM_DIRECTORY / "kmod"), flags)
+
+
 def _imex_sources(program: str) -> dict[str, str]:
     """The shared sources, those of one program, and what reads the state file."""
     return {

@@ -18,7 +18,6 @@ DEVICE_FILE = "vfio-device"
 CONTAINER_FILE = "vfio-container"
 """The memory files of `nvdra-sim-vmm`: kind, number of the group's or device's node, address."""
 
-SCAN_INTERVAL_S = 0.05
 OUT_OF_SLOT = 1  # of `GpuState.unplugged`
 
 
@@ -31,8 +30,7 @@ class StateMachine:
         self._now = state.snapshot()
         self._bus = pci_records.read(self._now, state.description())
         self._files = files.of(self._bus, files.minors_of(self._now, state))
-        self._uses: tuple[Use, ...] = ()
-        self._scanned_at = float("-inf")
+        self._uses: tuple[Use, ...] | None = None
         self.refresh()
 
     @property
@@ -51,6 +49,10 @@ class StateMachine:
         wanted = files.of(self._bus, files.minors_of(self._now, self._state))
         files.follow(self._state, self._files, wanted)
         self._files = wanted
+
+    def look_again(self) -> None:
+        """What processes have open is looked at anew: a request may come after a change of it."""
+        self._uses = None
 
     def publish(self, bus: Bus) -> None:
         """Makes this the bus of the node, and its files those of the bus."""
@@ -127,15 +129,9 @@ class StateMachine:
         return frozenset({str(majors.vfio), str(majors.vfio_devices)})
 
     def _current_uses(self) -> tuple[Use, ...]:
-        """What processes have open, not older than `SCAN_INTERVAL_S`."""
-        now = time.monotonic()
-        if now - self._scanned_at >= SCAN_INTERVAL_S:
-            node = self._bus.node
-            paths = {
-                path
-                for gpu in node.gpus
-                for path in self._mapped_paths(gpu, self._now.gpus[gpu.index])
-            }
-            self._uses = tuple(holders.uses(paths))
-            self._scanned_at = now
+        """What processes have open, as of the last request or tick."""
+        if self._uses is None:
+            records = self._now.gpus
+            paths = (self._mapped_paths(gpu, records[gpu.index]) for gpu in self._bus.node.gpus)
+            self._uses = tuple(holders.uses(frozenset().union(*paths)))
         return self._uses

@@ -72,6 +72,14 @@ def with_needs(module: str, node: NodeDescription) -> frozenset[str]:
     return frozenset(loaded & set(known))
 
 
+def needs_in_order(module: str, node: NodeDescription) -> tuple[str, ...]:
+    """What the module needs, the deepest first, as in `modules.dep` read from its end."""
+    found: dict[str, None] = {}
+    for need in _needs(module, node):
+        found |= dict.fromkeys((*needs_in_order(need, node), need))
+    return tuple(found)
+
+
 def users(module: str, loaded: Iterable[str], node: NodeDescription) -> tuple[str, ...]:
     """The loaded modules that need this one directly, which keeps it from being unloaded."""
     return tuple(other for other in loaded if module in _needs(other, node))

@@ -208,6 +208,24 @@ def unload_module(machine: Machine, name: str) -> Procedure:
     return 0
 
 
+def remove_modules(machine: Machine, name: str) -> Procedure:
+    """What `modprobe -r` does: the module goes, and what it needed and nothing else needs.
+
+    As kmod 30, it looks at each of those once, the deepest first, so that some stay.
+    """
+    module, node = name.replace("-", "_"), machine.bus.node
+    if module not in modules.available(node):
+        return errno.ENOENT
+    if module not in machine.bus.modules:
+        return 0
+    if failed := (yield from unload_module(machine, module)):
+        return failed
+    for need in modules.needs_in_order(module, node):
+        if need in machine.bus.modules:
+            yield from unload_module(machine, need)
+    return 0
+
+
 def _is_module_in_use(machine: Machine, module: str) -> bool:
     """Open devices hold the module of their driver, and a group in use the modules of vfio."""
     driver = modules.DRIVERS.get(module)

@@ -40,6 +40,7 @@ _OF_BUS: dict[str, Start] = {
 _HIDDEN: dict[str, Start] = {
     "load": lambda machine, _, text: writes.load_module(machine, _word(text)),
     "unload": lambda machine, _, text: writes.unload_module(machine, _word(text)),
+    "remove": lambda machine, _, text: writes.remove_modules(machine, _word(text)),
 }
 _FUNCTION_FILE = re.compile(r"/devices/pci.*/(?P<owner>[0-9a-f]+:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])/"
                             r"(?P<name>[a-z_]+)")  # fmt: skip

@@ -202,11 +202,13 @@ class SysfsServer:
         if path is None or not controls.is_control(path):
             self._send(protocol.failure(request.unique, errno.EIO))  # as sysfs without a store
             return
+        self._machine.look_again()
         started = controls.start(self._machine, path, content)
         self._pending.append(_Pending(request.unique, len(content), started))
         self._advance_one(self._pending[-1])
 
     def _advance(self) -> None:
+        self._machine.look_again()
         for each in tuple(self._pending):
             self._advance_one(each)
 

@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A simulated node whose sysfs is served, so that drivers can be changed by writes to its files.
+
+It needs root, for the mount and for device nodes. Nodes of several test processes are on one
+machine, and the server tells the users of a device by its number: each node has numbers of its own.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nvdra_sim import installation
+from nvdra_sim.configuration import node_config
+from nvdra_sim.description import NodeDescription
+from nvdra_sim.filesystem import driver_root
+from nvdra_sim.native import programs
+from nvdra_sim.state_file import state
+from nvdra_sim.sysfs_server import connection
+
+START_TIMEOUT_S = 60.0
+END_TIMEOUT_S = 30.0
+FIRST_MAJOR, MAJORS_PER_NODE, MAJORS = 520, 4, 3500
+
+PAIR_BEHIND_A_SWITCH: dict[str, Any] = {
+    "node": {"iommu": {"iommufd": False, "acs": False}, "vfio": {"loaded": True}},
+    "overrides": {
+        "gpus": [
+            {
+                "index": index,
+                "pcie_root": "pci0000:ae",
+                "bridges": ["0000:ae:01.0", "0000:ad:00.0", f"0000:ad:{port:02x}.0"],
+            }
+            for index, port in ((2, 8), (3, 16))
+        ]
+    },
+}
+"""Of the four boards of `t4`, the last two are behind a switch that does not isolate its ports."""
+
+_counter = itertools.count()
+
+
+@dataclass(frozen=True)
+class ServedNode:
+    """A node with a server.
+
+    Attributes:
+        description: The node.
+        roots: The roots of its plain files.
+        sys: Its sysfs, as the server shows it.
+        modules: What replaces `/lib/modules`.
+        state_path: Its state file.
+        environment: The variables with which a process finds its NVML.
+        server: The process id of the server.
+    """
+
+    description: NodeDescription
+    roots: installation.Roots
+    sys: Path
+    modules: Path
+    state_path: Path
+    environment: Mapping[str, str]
+    server: int
+
+    @property
+    def state(self) -> state.State:
+        """Its state file, opened."""
+        return state.load(self.state_path)
+
+    @property
+    def vmm(self) -> tuple[str, ...]:
+        """The command of the stand-in for a virtual machine's process."""
+        roots = ("--sys", str(self.sys), "--dev", str(self.roots.dev))
+        return (str(programs.vmm()), *roots)
+
+    def kmod(self, name: str) -> tuple[str, ...]:
+        """The command `modprobe` or `rmmod`."""
+        return ("env", f"NVDRA_SIM_SYS={self.sys}", str(programs.kmod(name)))
+
+    def device(self, index: int) -> Path:
+        """The directory of a GPU in sysfs."""
+        return self.sys / "bus/pci/devices" / self.address(index)
+
+    def address(self, index: int) -> str:
+        """The PCI address of a GPU."""
+        return self.description.gpus[index].bus_id
+
+    def back_end(self) -> str:
+        """The node as a back end of the tests that also run on a real kernel (tests/kernel)."""
+        gpus = [{"address": gpu.bus_id, "native": "nvidia"} for gpu in self.description.gpus]
+        board = {
+            "first": gpus[0],
+            "second": gpus[1],
+            "pair": gpus[2:4],
+            "bridge": self.description.gpus[2].bridges[-1],
+            "composite": [],
+            "gpus": gpus[:2],
+        }
+        values = {
+            "sys_root": str(self.sys),
+            "dev_root": str(self.roots.dev),
+            "modules_root": str(self.modules),
+            "board": board,
+            "holder": self.vmm,
+            "modprobe": self.kmod("modprobe"),
+            "rmmod": self.kmod("rmmod"),
+            "kernel_log": None,
+        }
+        return json.dumps(values, indent=1)
+
+
+MakeServedNode = Callable[..., ServedNode]
+
+
+@contextmanager
+def served(profile: str, directory: Path, **sections: dict[str, Any]) -> Iterator[ServedNode]:
+    """Installs a node below `directory` and serves its sysfs for the block.
+
+    Args:
+        profile: A node profile.
+        directory: An empty directory.
+        sections: Those of the node file; device nodes are real ones.
+    """
+    majors = {**_own_majors(), **sections.get("node", {}).get("majors", {})}
+    node = {"visibility": "all", "privilege": "none", **sections.get("node", {}), "majors": majors}
+    description = node_config.from_profile(profile, "node-0", {**sections, "node": node})
+    roots, modules = installation.Roots.below(directory), directory / "modules"
+    installation.install(
+        description,
+        driver_root=roots.driver,
+        proc_root=roots.proc,
+        sys_root=roots.sys,
+        dev_root=roots.dev,
+        modules_root=modules,
+    )
+    state_path = roots.driver / driver_root.state_path(description)
+    try:
+        with _server(directory / "mnt", state_path) as process:
+            yield ServedNode(
+                description=description,
+                roots=roots,
+                sys=directory / "mnt",
+                modules=modules,
+                state_path=state_path,
+                environment=installation.environment(roots.driver, description),
+                server=process.pid,
+            )
+    finally:
+        installation.uninstall(driver_root=roots.driver)
+        shutil.rmtree(modules, ignore_errors=True)
+
+
+@pytest.fixture
+def served_node(tmp_path: Path) -> Iterator[MakeServedNode]:
+    """Creates nodes for one test: `served_node("t4", node={…})`."""
+    numbers = itertools.count()
+    with ExitStack() as stack:
+
+        def make(profile: str, **sections: dict[str, Any]) -> ServedNode:
+            directory = tmp_path / f"served-{next(numbers)}"
+            directory.mkdir()
+            return stack.enter_context(served(profile, directory, **sections))
+
+        yield make
+
+
+@pytest.fixture(scope="module")
+def simulated_kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedNode]:
+    """A node with the boards that table A1 needs, for all tests of a module."""
+    directory = tmp_path_factory.mktemp("kernel")
+    with served("t4", directory, **PAIR_BEHIND_A_SWITCH) as node:
+        yield node
+
+
+@contextmanager
+def _server(mount: Path, state_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """Runs a server. One that does not end in order is ended with all that wait for it."""
+    command = [sys.executable, "-m", "nvdra_sim.sysfs_server.main", "--state", str(state_path)]
+    process = subprocess.Popen([*command, str(mount)], stdout=subprocess.PIPE, text=True)
+    try:
+        _wait_for_line(process)
+        yield process
+        process.terminate()
+        assert process.wait(END_TIMEOUT_S) == 0
+    finally:
+        if process.poll() is None:
+            connection.abort(mount)
+            process.kill()
+        process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
+
+
+def _wait_for_line(process: subprocess.Popen[str]) -> None:
+    killer = threading.Timer(START_TIMEOUT_S, process.kill)
+    killer.start()
+    try:
+        line = process.stdout.readline() if process.stdout is not None else ""
+    finally:
+        killer.cancel()
+    assert line.startswith("mounted "), f"the server of sysfs did not start: {line!r}"
+
+
+def _own_majors() -> dict[str, int]:
+    """Numbers that no other node of this machine has, as far as process ids tell them apart."""
+    place = (os.getpid() * 16 + next(_counter) % 16) * MAJORS_PER_NODE % MAJORS
+    first = FIRST_MAJOR + place
+    names = ("nvidia", "drm", "vfio", "vfio-devices")
+    return {name: first + number for number, name in enumerate(names)}
