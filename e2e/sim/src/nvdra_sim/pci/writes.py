@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes to the files of the PCI bus, as procedures that wait where the kernel waits.
 
-A procedure is a generator: it yields while its writer has to wait, and returns the error of the
+A procedure is a generator: it yields what its writer has to wait for, and returns the error of the
 write, 0 for success. It never ends before its condition holds, whatever happens to the writer.
 
 Sources: as `bus`; NVIDIA/open-gpu-kernel-modules, kernel-open/nvidia/nv-pci.c, `nv_pci_remove`,
@@ -13,6 +13,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Generator
 from dataclasses import replace
+from enum import Enum, auto
 from typing import Protocol
 
 from nvdra_sim.pci import bus as pci_bus
@@ -20,7 +21,15 @@ from nvdra_sim.pci import modules
 from nvdra_sim.pci.bus import Bus, DynamicId, Phase, Step
 from nvdra_sim.pci.functions import PciFunction
 
-Procedure = Generator[None, None, int]
+
+class Wait(Enum):
+    """How a writer waits: in state S until a signal wakes it and it goes on in D, or in D."""
+
+    INTERRUPTIBLE = auto()  # vfio waits so for the users of a device
+    UNINTERRUPTIBLE = auto()  # so does nvidia, and whoever waits for the lock of a device
+
+
+Procedure = Generator[Wait, None, int]
 
 
 class Machine(Protocol):
@@ -238,18 +247,21 @@ def _is_module_in_use(machine: Machine, module: str) -> bool:
 # Parts
 
 
-def _lock(machine: Machine, address: str) -> Generator[None, None, None]:
+def _lock(machine: Machine, address: str) -> Generator[Wait, None, None]:
     """Wait until no other writer has the lock of the device."""
     while (state := machine.bus.state(address)) is not None and state.is_locked:
-        yield
+        yield Wait.UNINTERRUPTIBLE
 
 
-def _release(machine: Machine, address: str) -> Generator[None, None, None]:
+def _release(machine: Machine, address: str) -> Generator[Wait, None, None]:
     """The driver's remove. The link goes first; whoever uses the function is waited for."""
-    end = machine.clock() + machine.bus.states[address].faults.unbind_ms / 1000
+    before = machine.bus.states[address]
+    end = machine.clock() + before.faults.unbind_ms / 1000
+    is_nvidia = before.driver == pci_bus.NVIDIA_DRIVER
+    wait = Wait.UNINTERRUPTIBLE if is_nvidia else Wait.INTERRUPTIBLE
     machine.publish(pci_bus.step(machine.bus, address, Step.REMOVE_BEGINS))
     while machine.is_held(address) or machine.clock() < end:
-        yield
+        yield wait
     if machine.bus.states[address].phase is Phase.UNBINDING:  # a reboot may have been meanwhile
         machine.publish(pci_bus.step(machine.bus, address, Step.REMOVE_ENDS))
 
@@ -266,7 +278,7 @@ def _probe(machine: Machine, driver: str, address: str) -> Procedure:
     end = machine.clock() + (faults.bind_ms / 1000 if faults.concern(driver) else 0)
     machine.publish(pci_bus.step(machine.bus, address, Step.PROBE_BEGINS, driver))
     while machine.clock() < end:
-        yield
+        yield Wait.UNINTERRUPTIBLE
     if machine.bus.states[address].phase is not Phase.BINDING:
         return errno.ENODEV
     is_lost = faults.bind_is_lost and faults.concern(driver)
@@ -275,7 +287,7 @@ def _probe(machine: Machine, driver: str, address: str) -> Procedure:
     return failed
 
 
-def _attach(machine: Machine, driver: str) -> Generator[None, None, None]:
+def _attach(machine: Machine, driver: str) -> Generator[Wait, None, None]:
     """A driver looks at all functions that have none (`driver_attach`); failures are its own."""
     for each in pci_bus.driverless(machine.bus):
         if _is_free(machine.bus, each) and pci_bus.matches(machine.bus, driver, each):

@@ -69,19 +69,21 @@ class Request:
         opcode: A number of `Opcode`, or another one.
         unique: The number by which it is answered.
         node: The node that it is about.
+        thread: Who asks, in the PID namespace of the mount; 0: a process outside of it.
         body: What follows the header.
     """
 
     opcode: int
     unique: int
     node: int
+    thread: int
     body: bytes
 
 
 def parse(message: bytes) -> Request:
     """The request in one read of the device."""
-    length, opcode, unique, node, _, _, _, _, _ = _IN_HEADER.unpack_from(message)
-    return Request(opcode, unique, node, message[_IN_HEADER.size : length])
+    length, opcode, unique, node, _, _, thread, _, _ = _IN_HEADER.unpack_from(message)
+    return Request(opcode, unique, node, thread, message[_IN_HEADER.size : length])
 
 
 def answer(unique: int, body: bytes = b"") -> bytes:

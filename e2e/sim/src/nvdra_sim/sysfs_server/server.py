@@ -8,16 +8,18 @@ interruptible at first, and not any more once it has been killed.
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import select
+import signal
 import stat
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from nvdra_sim.pci.machine import StateMachine
-from nvdra_sim.pci.writes import Procedure
+from nvdra_sim.pci.writes import Procedure, Wait
 from nvdra_sim.sysfs_server import controls, protocol
 from nvdra_sim.sysfs_server.nodes import NodeTable
 from nvdra_sim.sysfs_server.protocol import NO_ANSWER, Opcode, Request
@@ -28,6 +30,8 @@ CONTROL_SIZE = 4096  # a page, as files of sysfs are
 END_ERROR = errno.EIO
 """What a write gets that still waits when the server ends."""
 
+_libc = ctypes.CDLL(None)
+
 
 @dataclass
 class _Pending:
@@ -35,7 +39,9 @@ class _Pending:
 
     unique: int
     size: int
+    thread: int
     procedure: Procedure
+    is_uninterruptible: bool = False
 
 
 class SysfsServer:
@@ -197,14 +203,14 @@ class SysfsServer:
         path = self._nodes.path(request.node)
         if path is not None and controls.is_reset_method(path):
             error = controls.set_reset_method(Path(f"{self._plain}{path}"), content)
-            self._finish(_Pending(request.unique, len(content), _nothing()), error)
+            self._finish(_Pending(request.unique, len(content), request.thread, _nothing()), error)
             return
         if path is None or not controls.is_control(path):
             self._send(protocol.failure(request.unique, errno.EIO))  # as sysfs without a store
             return
         self._machine.look_again()
         started = controls.start(self._machine, path, content)
-        self._pending.append(_Pending(request.unique, len(content), started))
+        self._pending.append(_Pending(request.unique, len(content), request.thread, started))
         self._advance_one(self._pending[-1])
 
     def _advance(self) -> None:
@@ -214,10 +220,14 @@ class SysfsServer:
 
     def _advance_one(self, pending: _Pending) -> None:
         try:
-            next(pending.procedure)
+            wait = next(pending.procedure)
         except StopIteration as end:
             self._pending.remove(pending)
             self._finish(pending, int(end.value))
+            return
+        if wait is Wait.UNINTERRUPTIBLE and not pending.is_uninterruptible:
+            pending.is_uninterruptible = True
+            _make_uninterruptible(pending.thread)
 
     def _finish(self, pending: _Pending, error: int) -> None:
         if error:
@@ -225,6 +235,22 @@ class SysfsServer:
         else:
             body = protocol.write_answer(pending.size)
             self._send(protocol.answer(pending.unique, body))
+
+
+def _make_uninterruptible(thread: int) -> None:
+    """Puts a writer into state D, in which the kernel has those who wait for the lock of a device.
+
+    A writer of FUSE whose wait a signal has ended goes on to wait without taking signals. SIGCONT
+    takes the SIGSTOP back before the thread could act on it, which it does not before its write
+    returns (Linux, fs/fuse/dev.c, `request_wait_answer`; kernel/signal.c, `prepare_signal`).
+    """
+    try:
+        lines = Path(f"/proc/{thread}/status").read_text(encoding="ascii").splitlines()
+    except OSError:  # 0, of a process that is not visible from here: it stays in state S
+        return
+    process = next(int(line.split()[1]) for line in lines if line.startswith("Tgid:"))
+    for number in (signal.SIGSTOP, signal.SIGCONT):
+        _libc.tgkill(process, thread, number)
 
 
 def _nothing() -> Procedure:
