@@ -8,6 +8,7 @@ static void boot_gpu(struct sim_node_state *next, const struct sim_node_state *i
 {
     struct sim_gpu_state before = next->gpus[gpu], *after = &next->gpus[gpu];
     *after = initial->gpus[gpu];
+    after->minor = before.minor;
     after->mig_mode = after->mig_pending = keeps_mig_mode ? before.mig_pending : 0;
     after->incarnation = before.incarnation + 1;
     after->instances_made = before.instances_made;
@@ -38,7 +39,10 @@ nvml_code reset_gpu(unsigned gpu)
         transaction_cancel(&change);
         return NVML_IN_USE;
     }
+    struct sim_gpu_state before = change.next->gpus[gpu];
     boot_gpu(change.next, configured_state(), gpu, true);
+    change.next->gpus[gpu].bound_to_nvidia = before.bound_to_nvidia;
+    memcpy(change.next->gpus[gpu].driver, before.driver, sizeof before.driver);
     code = write_capability_files(change.next, gpu);
     transaction_commit(&change);
     return code;
@@ -55,8 +59,12 @@ nvml_code boot(const struct boot_id *boot_id)
     change.next->module_loaded = initial->module_loaded;
     for (unsigned gpu = 0; gpu < description()->gpu_count; gpu++) {
         boot_gpu(change.next, initial, gpu, description()->gpus[gpu].mig_mode_outlives_boots);
+        change.next->gpus[gpu].minor = initial->gpus[gpu].minor;
         write_capability_files(change.next, gpu); /* a /proc that cannot be written does not keep a node from booting */
     }
+    change.next->vfio_modules = initial->vfio_modules;
+    memcpy(change.next->pci_functions, initial->pci_functions, sizeof initial->pci_functions);
+    memcpy(change.next->pci_ids, initial->pci_ids, sizeof initial->pci_ids);
     discard_events();
     transaction_commit(&change);
     return NVML_SUCCESS;

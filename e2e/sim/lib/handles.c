@@ -5,6 +5,8 @@
  *
  * A handle is the address of a slot in a table of this library; anything else is refused without looking behind it.
  */
+#include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
@@ -36,9 +38,9 @@ nvml_code open_gpu(unsigned number, struct call *call, struct gpu *gpu)
     gpu->now = read_gpu(number); /* a rule may have waited */
     if (gpu->now.lost)
         return NVML_GPU_IS_LOST;
-    use_gpu(number);
+    code = use_gpu(number);
     gpu->now = read_gpu(number);
-    return gpu->now.lost ? NVML_GPU_IS_LOST : NVML_SUCCESS;
+    return gpu->now.lost || gpu->now.removing ? NVML_GPU_IS_LOST : code;
 }
 
 nvml_code gpu_of(nvml_device device, struct call *call, struct gpu *gpu)
@@ -68,6 +70,23 @@ bool is_device_node(const char *path, unsigned major_number, unsigned minor_numb
            info.st_rdev == makedev(major_number, minor_number);
 }
 
+/* A stand-in for nodes, which can be opened, has the same number for all GPUs. */
+static bool is_node_of(const char *path, unsigned gpu, const struct sim_gpu_state *now)
+{
+    const struct sim_gpu_spec *spec = &description()->gpus[gpu];
+    return is_device_node(path, spec->node_major, description()->stand_in_nodes ? spec->node_minor : now->minor);
+}
+
+int open_device_node(unsigned gpu)
+{
+    struct sim_gpu_state now = read_gpu(gpu);
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "/dev/nvidia%u", now.minor);
+    if (!is_node_of(path, gpu, &now))
+        snprintf(path, sizeof path, "%s/nvidia%u", device_root(), now.minor);
+    return is_node_of(path, gpu, &now) ? open(path, O_PATH | O_CLOEXEC) : -1;
+}
+
 bool sees_only_device_nodes(void)
 {
     const struct sim_description *node = description();
@@ -86,8 +105,7 @@ static bool is_there(unsigned gpu)
         return now.bound_to_nvidia;
     char path[32];
     snprintf(path, sizeof path, "/dev/nvidia%u", now.minor);
-    const struct sim_gpu_spec *spec = &description()->gpus[gpu];
-    return is_device_node(path, spec->node_major, spec->node_minor);
+    return is_node_of(path, gpu, &now);
 }
 
 bool gpu_is_visible(unsigned gpu)
@@ -98,8 +116,10 @@ bool gpu_is_visible(unsigned gpu)
 unsigned list_gpus(void)
 {
     unsigned count = 0;
-    for (unsigned gpu = 0; gpu < description()->gpu_count; gpu++)
-        count += is_listed[gpu] = is_there(gpu);
+    for (unsigned gpu = 0; gpu < description()->gpu_count; gpu++) {
+        struct sim_gpu_state now = read_gpu(gpu);
+        count += is_listed[gpu] = is_there(gpu) && !now.removing && !now.drained;
+    }
     return count;
 }
 

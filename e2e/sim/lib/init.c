@@ -74,6 +74,7 @@ EXPORT nvml_code nvmlInitWithFlags(unsigned flags)
 static void end_session(void)
 {
     bool closed = event_sets_end();
+    system_event_sets_end();
     release_gpus(closed);
     if (closed)
         close_driver();

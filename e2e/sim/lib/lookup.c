@@ -29,7 +29,9 @@ static nvml_code found(struct call *call, unsigned gpu, nvml_device *device)
     if (code != NVML_SUCCESS)
         return code;
     if (!read_gpu(gpu).lost)
-        use_gpu(gpu);
+        code = use_gpu(gpu);
+    if (code != NVML_SUCCESS)
+        return code;
     *device = handle_of(gpu);
     return NVML_SUCCESS;
 }

@@ -79,6 +79,10 @@ NVML_ASSERT_SIZE(nvml_pci_info, 68);
 NVML_ASSERT_OFFSET(nvml_pci_info, pci_subsystem_id, 32);
 NVML_ASSERT_OFFSET(nvml_pci_info, bus_id, 36);
 
+/* nvmlDetachGpuState_t and nvmlPcieLinkState_t */
+enum { NVML_DETACH_GPU_KEEP = 0, NVML_DETACH_GPU_REMOVE = 1 };
+enum { NVML_PCIE_LINK_KEEP = 0, NVML_PCIE_LINK_SHUT_DOWN = 1 };
+
 typedef struct {
     char bus_id[16];
     uint32_t domain, bus, device, pci_device_id;
@@ -97,6 +101,40 @@ typedef struct {
 } nvml_pci_info_ext;
 NVML_ASSERT_SIZE(nvml_pci_info_ext, 64);
 NVML_ASSERT_OFFSET(nvml_pci_info_ext, bus_id, 32);
+
+/* Events of the whole node: a driver takes or leaves a GPU. */
+enum { NVML_SYSTEM_EVENT_UNBIND = 1, NVML_SYSTEM_EVENT_BIND = 2 };
+
+struct nvml_system_event_set;
+typedef struct nvml_system_event_set *nvml_system_event_set;
+
+/* Of nvmlSystemEventSetCreate and nvmlSystemEventSetFree. */
+typedef struct {
+    uint32_t version;
+    nvml_system_event_set set;
+} nvml_system_event_set_request;
+NVML_ASSERT_SIZE(nvml_system_event_set_request, 16);
+
+typedef struct {
+    uint32_t version;
+    unsigned long long types;
+    nvml_system_event_set set;
+} nvml_system_event_registration;
+NVML_ASSERT_SIZE(nvml_system_event_registration, 24);
+
+typedef struct {
+    unsigned long long type;
+    uint32_t gpu_id; /* domain << 16 | bus << 8 | device */
+} nvml_system_event;
+NVML_ASSERT_SIZE(nvml_system_event, 16);
+
+typedef struct {
+    uint32_t version, timeout_ms;
+    nvml_system_event_set set;
+    nvml_system_event *data;
+    uint32_t data_size, event_count;
+} nvml_system_event_wait;
+NVML_ASSERT_SIZE(nvml_system_event_wait, 32);
 
 typedef struct {
     uint64_t total, free, used;

@@ -38,6 +38,8 @@ const struct sim_description *description(void);
 /* The changing state that the node began with. */
 const struct sim_node_state *configured_state(void);
 bool state_is_writable(void);
+/* The directory of the node's device nodes; empty: it has none. */
+const char *device_root(void);
 /* The mapped file, for what is not part of a copy. */
 unsigned char *state_bytes(void);
 
@@ -175,8 +177,13 @@ void sleep_ms(unsigned milliseconds);
 
 /* ---- initialisation of GPUs (gpu_clients.c) ----------------------------------------------------------- */
 
-/* Waits until the GPU is initialised, and keeps it so until the session ends. */
-void use_gpu(unsigned gpu);
+/*
+ * Waits until the GPU is initialised, and keeps it so until the session ends. GPU_IS_LOST: its driver is leaving it;
+ * UNKNOWN: it takes no new clients, or does not start.
+ */
+nvml_code use_gpu(unsigned gpu);
+/* This process stops using the GPU. */
+void release_gpu(unsigned gpu);
 /* Whether another process uses the GPU. */
 bool has_other_clients(unsigned gpu);
 /* Keep the kernel module in use while the session lasts. */
@@ -237,6 +244,8 @@ nvml_device handle_of(unsigned gpu);
 nvml_code gpu_of(nvml_device device, struct call *call, struct gpu *gpu);
 /* Fills in a GPU by its number: driver, rules and loss as for a handle. */
 nvml_code open_gpu(unsigned number, struct call *call, struct gpu *gpu);
+/* Opens the node of the GPU, in this container or below the node's own /dev, so that others see it; -1: there is none. */
+int open_device_node(unsigned gpu);
 /* Whether rows of its memory that fail are replaced by spare ones: from Ampere on. */
 bool remaps_rows(const struct gpu *gpu);
 bool gpu_is_visible(unsigned gpu);
@@ -281,6 +290,8 @@ void uuid5(const uint8_t namespace_uuid[16], const char *name, uint8_t uuid[16])
  * so that its descriptors stay open.
  */
 bool event_sets_end(void);
+/* The same of the sets of the whole node, in which a wait that is under way finds out by itself. */
+void system_event_sets_end(void);
 
 /* ---- small things ------------------------------------------------------------------------------------- */
 

@@ -196,6 +196,11 @@ static struct sim_header *header(void)
     return snapshot_header(map.bytes);
 }
 
+const char *device_root(void)
+{
+    return header()->dev_root;
+}
+
 static struct sim_node_state *state_copy(uint64_t generation)
 {
     return snapshot_copy(map.bytes, generation);

@@ -46,7 +46,7 @@ def _follow(
 
 def _arrive(state: State, now: layout.NodeState, gpu: Gpu) -> None:
     """The driver takes the GPU: with the lowest free minor, and as after a boot."""
-    was_broken, is_out = now.gpus[gpu.index].broken, now.gpus[gpu.index].unplugged
+    is_to_break = now.gpus[gpu.index].broken == layout.BROKEN_SOON
     gpu_power.power_on(state, now, gpu, keeps_mig_mode=gpu_power.keeps_mig_mode(gpu))
     record = now.gpus[gpu.index]
     taken = {
@@ -56,7 +56,7 @@ def _arrive(state: State, now: layout.NodeState, gpu: Gpu) -> None:
     }
     record.minor = next(minor for minor in range(len(taken) + 1) if minor not in taken)
     record.bound_to_nvidia = not gpu.excluded
-    record.broken, record.unplugged = was_broken, is_out
+    record.broken = layout.BROKEN_NOW if is_to_break else 0
     capability_files.update(now, [gpu], state.proc_root)
     state.append_event(_event(now, gpu, layout.SYSTEM_EVENT_BIND))
 

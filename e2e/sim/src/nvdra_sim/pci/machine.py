@@ -18,7 +18,6 @@ DEVICE_FILE = "vfio-device"
 CONTAINER_FILE = "vfio-container"
 """The memory files of `nvdra-sim-vmm`: kind, number of the group's or device's node, address."""
 
-OUT_OF_SLOT = 1  # of `GpuState.unplugged`
 
 
 class StateMachine:
@@ -85,7 +84,7 @@ class StateMachine:
         if function is not None and function.supplier is not None:
             supplier = self.bus.function(function.supplier)
             board = None if supplier is None else supplier.gpu
-        return board is None or int(self._now.gpus[board.index].unplugged) != OUT_OF_SLOT
+        return board is None or int(self._now.gpus[board.index].unplugged) != layout.OUT_OF_SLOT
 
     def clock(self) -> float:
         """Monotonic seconds."""

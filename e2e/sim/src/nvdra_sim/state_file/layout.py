@@ -54,6 +54,8 @@ SYSFS_SERVER_LOCK = (  # locked while a server answers for the PCI bus
 )
 SYSTEM_EVENT_UNBIND = 1 << 32  # types of the event ring that no set of a GPU can ask for
 SYSTEM_EVENT_BIND = 1 << 33
+BROKEN_SOON, BROKEN_NOW = 1, 2  # of a GPU: it does not start after its next bind; it does not start
+OUT_OF_SLOT, OFF_BUS = 1, 2  # of `unplugged`
 NOT_AVAILABLE = 0xFFFFFFFF  # of an unsigned column: the query returns NOT_SUPPORTED
 ANY_GPU = -1  # of a fault rule
 NO_RESULT = -1  # of a fault rule: the call's own result
@@ -289,9 +291,9 @@ class GpuState(Structure):
     began to come up, in nanoseconds since 1970; 0: it is as the other fields say. REMAPPING has the
     values of `row_remapping`.
 
-    `unplugged` 1: it is out of its slot, or was put away for good; 2: a rescan of the bus finds it.
+    `unplugged`: OUT_OF_SLOT, where no rescan finds it, or OFF_BUS.
     `removing`: the driver's remove waits for its users. `drained`: it takes no new clients.
-    `broken`: it does not initialise. `kernel_clients` use it without a descriptor.
+    `broken`: BROKEN_SOON or BROKEN_NOW. `kernel_clients` use it without a descriptor.
     """
 
     _fields_ = (
@@ -480,7 +482,7 @@ _CONSTANTS = (
     "MAX_PROC_ROOT", "CLIENT_LOCKS", "INITIALISATION_LOCKS", "SESSION_LOCK", "CONTEXT_LOCKS",
     "CONTEXT_CREATION_LOCKS", "INSTANCE_CONTEXT_LOCKS", "NOT_AVAILABLE", "ANY_GPU", "NO_RESULT",
     "UNTIL_REMOVED", "ALWAYS", "NO_INSTANCE", "MAX_OTHER_ROOT", "MAX_PCI_FUNCTIONS", "MAX_PCI_IDS",
-    "SYSTEM_EVENT_UNBIND", "SYSTEM_EVENT_BIND",
+    "SYSTEM_EVENT_UNBIND", "SYSTEM_EVENT_BIND", "BROKEN_NOW", "OFF_BUS",
 )  # fmt: skip
 _SCALARS = {
     c_char: "char",
