@@ -31,7 +31,7 @@ nvml_code open_gpu(unsigned number, struct call *call, struct gpu *gpu)
     gpu->spec = &description()->gpus[number];
     gpu->now = read_gpu(number);
     if (!gpu->now.bound_to_nvidia)
-        return NVML_INVALID_ARGUMENT;
+        return module_is_loaded() ? NVML_INVALID_ARGUMENT : NVML_DRIVER_NOT_LOADED;
     nvml_code code = ask_driver(call, (int)number);
     if (code != NVML_SUCCESS)
         return code;

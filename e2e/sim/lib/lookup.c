@@ -43,6 +43,7 @@ EXPORT nvml_code nvmlDeviceGetHandleByIndex_v2(unsigned index, nvml_device *devi
     for (unsigned gpu = 0; gpu < description()->gpu_count; gpu++)
         if (gpu_is_visible(gpu) && index-- == 0)
             RETURN(found(&call, gpu, device));
+    REQUIRE_OK(ask_driver(&call, SIM_ANY_GPU));
     RETURN(NVML_INVALID_ARGUMENT);
 }
 

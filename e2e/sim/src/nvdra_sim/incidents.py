@@ -322,6 +322,8 @@ def load_driver(state: State) -> None:
     It takes the GPUs that no other driver has, and whose `driver_override` names no other.
     """
     with state.transaction() as now:
+        if now.module_loaded:
+            gpu_binding.unload(state, now)
         lost = [bool(now.gpus[gpu.index].lost) for gpu in state.description().gpus]
         gpu_binding.load(state, now)
         for gpu in state.description().gpus:

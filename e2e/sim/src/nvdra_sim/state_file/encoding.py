@@ -94,7 +94,7 @@ def initial_state(node: NodeDescription) -> layout.NodeState:
         follows_host_boot=node.boot_id_is_host,
         module_loaded=node.driver.module_loaded,
         next_rule_id=1,
-        gpus=(_gpu_state(gpu) for gpu in node.gpus),
+        gpus=(_gpu_state(gpu, node) for gpu in node.gpus),
         tables=(_tables(gpu) for gpu in node.gpus),
     )
     pci_records.write(state, pci_bus.at_boot(node))
@@ -234,13 +234,14 @@ def _profile(profile: MigProfile) -> layout.MigProfile:
     )
 
 
-def _gpu_state(gpu: Gpu) -> layout.GpuState:
+def _gpu_state(gpu: Gpu, node: NodeDescription) -> layout.GpuState:
+    has_driver = gpu.bound_driver != "nvidia" or node.driver.module_loaded
     return _fill(
         layout.GpuState(),
         minor=gpu.minor,
-        bound_to_nvidia=gpu.bound_driver == "nvidia" and not gpu.excluded,
+        bound_to_nvidia=gpu.bound_driver == "nvidia" and has_driver and not gpu.excluded,
         initialisation_ms=gpu.initialisation_ms,
-        driver=gpu.bound_driver or "",
+        driver=(gpu.bound_driver or "") if has_driver else "",
         mig_mode=gpu.mig is not None and gpu.mig.enabled,
         mig_pending=gpu.mig is not None and gpu.mig.enabled,
         instances_made=_instances_made(gpu),
