@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 from uuid import UUID, uuid4
 
 from nvdra_sim import event_clock, gpu_binding, gpu_power
 from nvdra_sim.description import Gpu
 from nvdra_sim.pci import bus as pci_bus
+from nvdra_sim.pci.bus import Faults
 from nvdra_sim.state_file import layout, pci_records
 from nvdra_sim.state_file.state import State, StateError
 
@@ -144,7 +145,14 @@ def unplug(state: State, gpu: Gpu) -> None:
     """Removes the GPU from the bus: it is no longer counted and cannot be found."""
     with state.transaction() as now:
         gpu_binding.take_off_bus(state, now, gpu)
-        now.gpus[gpu.index].unplugged = 1
+        now.gpus[gpu.index].unplugged = layout.OUT_OF_SLOT
+
+
+def drain(state: State, gpu: Gpu) -> None:
+    """Takes the GPU off the bus in good order: a rescan of the bus finds it again."""
+    with state.transaction() as now:
+        gpu_binding.take_off_bus(state, now, gpu)
+        now.gpus[gpu.index].unplugged = layout.OFF_BUS
 
 
 def plug(state: State, gpu: Gpu) -> None:
@@ -174,6 +182,32 @@ def bind(state: State, gpu: Gpu) -> None:
     """
     with state.transaction() as now:
         gpu_binding.bind(state, now, gpu)
+
+
+def set_kernel_client(state: State, gpu: Gpu, *, uses: bool) -> None:
+    """Lets a part of the kernel use the GPU, as nvidia-drm does for a console, without process."""
+    with state.transaction() as now:
+        now.gpus[gpu.index].kernel_clients = uses
+
+
+def break_at_bind(state: State, gpu: Gpu) -> None:
+    """The GPU does not start any more once its driver has it again; until the next boot."""
+    with state.transaction() as now:
+        now.gpus[gpu.index].broken = layout.BROKEN_SOON
+
+
+def set_pci_faults(state: State, address: str, faults: Faults) -> None:
+    """Decides what goes wrong with a PCI function from now on.
+
+    Raises:
+        StateError: The node has no such function.
+    """
+    with state.transaction() as now:
+        bus = pci_records.read(now, state.description())
+        if address not in bus.states:
+            raise StateError(f"the node has no PCI function {address}")
+        changed = replace(bus.states[address], faults=faults)
+        pci_records.write(now, pci_bus.with_state(bus, address, changed))
 
 
 def set_initialisation(state: State, gpu: Gpu, milliseconds: int) -> None:

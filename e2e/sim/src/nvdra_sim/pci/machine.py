@@ -19,7 +19,6 @@ CONTAINER_FILE = "vfio-container"
 """The memory files of `nvdra-sim-vmm`: kind, number of the group's or device's node, address."""
 
 
-
 class StateMachine:
     """A node with a state file. It sees the changes of all programs, and makes files follow."""
 

@@ -11,7 +11,7 @@ from uuid import UUID
 from nvdra_sim import incidents, return_codes
 from nvdra_sim.description import Gpu
 from nvdra_sim.filesystem import capability_files, sysfs, trees
-from nvdra_sim.simctl import arguments, report
+from nvdra_sim.simctl import arguments, pci_commands, report
 from nvdra_sim.simctl.gpu_arguments import (
     GPU_HELP,
     add_gpu_command,
@@ -80,23 +80,43 @@ def _drain(given: argparse.Namespace) -> object:
     if node.snapshot().gpus[gpu.index].persistence:
         raise StateError(f"GPU {gpu.bus_id} cannot be drained: it is in persistence mode")
     _check_idle(node, gpu, "Failed to remove ")
-    incidents.unplug(node, gpu)
+    incidents.drain(node, gpu)
     return report.gpu(node, gpu)
 
 
 def _unbind(given: argparse.Namespace) -> object:
     node, gpu = open_state_and_gpu(given)
+    if clients.has_sysfs_server(node):
+        pci_commands.write_control(node, "bus/pci/drivers/nvidia/unbind", gpu.bus_id)
+        return report.gpu(node, gpu)
     if clients.has_clients(node, gpu.index):
         raise StateError(
             f"NVRM: Attempting to remove device {gpu.bus_id} with non-zero usage count!"
         )
-    incidents.unbind(node, gpu)
+    with pci_commands.files_follow(node):
+        incidents.unbind(node, gpu)
     return report.gpu(node, gpu)
 
 
 def _bind(given: argparse.Namespace) -> object:
     node, gpu = open_state_and_gpu(given)
-    incidents.bind(node, gpu)
+    if clients.has_sysfs_server(node):
+        pci_commands.write_control(node, "bus/pci/drivers/nvidia/bind", gpu.bus_id)
+        return report.gpu(node, gpu)
+    with pci_commands.files_follow(node):
+        incidents.bind(node, gpu)
+    return report.gpu(node, gpu)
+
+
+def _kernel_client(given: argparse.Namespace) -> object:
+    node, gpu = open_state_and_gpu(given)
+    incidents.set_kernel_client(node, gpu, uses=given.uses == "on")
+    return report.gpu(node, gpu)
+
+
+def _break(given: argparse.Namespace) -> object:
+    node, gpu = open_state_and_gpu(given)
+    incidents.break_at_bind(node, gpu)
     return report.gpu(node, gpu)
 
 
@@ -208,10 +228,20 @@ def _add_gpu(commands: Any) -> None:
     )  # fmt: skip
     add_gpu_command(
         actions, "unbind", _unbind, "unbind the GPU from the driver nvidia",
-        "What writing to /sys/bus/pci/drivers/nvidia/unbind does. Fails if a process uses the GPU\n"
-        "or has an NVML session; the real driver says the same, and keeps the writer waiting.",
+        "What writing to /sys/bus/pci/drivers/nvidia/unbind does, and with nvdra-sim-sysfs just\n"
+        "that: it waits for the users of the GPU. Without, it fails if a process uses the GPU or\n"
+        "has an NVML session.",
     )  # fmt: skip
     add_gpu_command(actions, "bind", _bind, "bind the GPU again", "Reverts `gpu unbind`.")
+    kernel = add_gpu_command(
+        actions, "kernel-client", _kernel_client, "a part of the kernel uses the GPU",
+        "An unbind waits for it, and no process shows up, as with a console on nvidia-drm.",
+    )  # fmt: skip
+    kernel.add_argument("uses", choices=("on", "off"))
+    add_gpu_command(
+        actions, "break", _break, "the GPU does not start after its next bind",
+        "Once the driver has the GPU again, NVML fails with UNKNOWN, until a boot.",
+    )  # fmt: skip
     add_proc_root(reset)
     initialisation = add_gpu_command(
         actions, "initialisation", _initialisation, "how long the GPU takes to start",

@@ -29,6 +29,7 @@ from nvdra_sim.simctl import (
     incident_commands,
     node_commands,
     output,
+    pci_commands,
     report,
 )
 from nvdra_sim.simctl.arguments import Command
@@ -98,6 +99,7 @@ def parser() -> argparse.ArgumentParser:
     incident_commands.add_to(commands)
     node_commands.add_to(commands)
     imex_commands.add_to(commands)
+    pci_commands.add_to(commands)
     _add_fault_commands(commands)
     return top
 
@@ -126,6 +128,7 @@ def _install(given: argparse.Namespace) -> object:
         proc_root=roots.proc,
         sys_root=roots.sys,
         dev_root=roots.dev,
+        modules_root=given.modules_root,
     )
     return report.installed(roots, installation.environment(roots.driver, node))
 
@@ -231,6 +234,9 @@ def _add_node_commands(commands: Any) -> None:
     )  # fmt: skip
     for name in ("driver", "proc", "sys", "dev"):
         place.add_argument(f"--{name}-root", type=Path, metavar="DIR", help=f"instead of {name}/")
+    place.add_argument(
+        "--modules-root", type=Path, metavar="DIR", help="replaces /lib/modules; default: none"
+    )
 
     away = arguments.add_command(
         commands, "uninstall", _uninstall, "remove an installation",

@@ -8,7 +8,7 @@ from typing import Any
 
 from nvdra_sim import incidents, mig_changes
 from nvdra_sim.filesystem import capability_files, trees
-from nvdra_sim.simctl import arguments, report
+from nvdra_sim.simctl import arguments, pci_commands, report
 from nvdra_sim.simctl.gpu_arguments import (
     add_gpu_command,
     add_instance,
@@ -85,13 +85,15 @@ def _unload(given: argparse.Namespace) -> object:
     node = arguments.open_state(given)
     if clients.has_session(node) and not given.force:
         raise StateError("rmmod: ERROR: Module nvidia is in use")
-    incidents.unload_driver(node)
+    with pci_commands.files_follow(node):
+        incidents.unload_driver(node)
     return report.node(node)
 
 
 def _load(given: argparse.Namespace) -> object:
     node = arguments.open_state(given)
-    incidents.load_driver(node)
+    with pci_commands.files_follow(node):
+        incidents.load_driver(node)
     return report.node(node)
 
 

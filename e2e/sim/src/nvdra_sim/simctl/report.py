@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -12,7 +13,9 @@ from nvdra_sim import event_clock, return_codes
 from nvdra_sim.description import Gpu, NodeDescription
 from nvdra_sim.incidents import EVENT_NAMES, RECOVERY_ACTIONS, fabric_state
 from nvdra_sim.installation import Roots
-from nvdra_sim.state_file import clients
+from nvdra_sim.pci.bus import Faults
+from nvdra_sim.state_file import clients, pci_records
+from nvdra_sim.state_file.active_rules import ActiveRule
 from nvdra_sim.state_file.layout import (
     IMEX_STATUSES,
     NO_INSTANCE,
@@ -21,7 +24,7 @@ from nvdra_sim.state_file.layout import (
     UNTIL_REMOVED,
     GpuState,
 )
-from nvdra_sim.state_file.state import ActiveRule, State
+from nvdra_sim.state_file.state import State
 
 Data = dict[str, Any]
 
@@ -84,6 +87,7 @@ def _gpu(state: State, which: Gpu, now: GpuState) -> Data:
         "driver": now.driver.decode() or None,
         "lost": bool(now.lost),
         "unplugged": bool(now.unplugged),
+        "drained": bool(now.drained),
         "initialisation_ms": now.initialisation_ms,
         "persistence_mode": bool(now.persistence),
         "compute_mode": COMPUTE_MODES[now.compute_mode],
@@ -98,6 +102,29 @@ def _gpu(state: State, which: Gpu, now: GpuState) -> Data:
         "fabric_state": fabric_state(state, which),
         "fabric_clique": now.fabric_clique,
     }
+
+
+def pci_functions(state: State) -> list[Data]:
+    """All functions of the PCI bus, with what has them and what is wrong with them."""
+    bus = pci_records.read(state.snapshot(), state.description())
+    return [
+        {
+            "address": function.address,
+            "phase": bus.states[function.address].phase.name.lower(),
+            "driver": bus.states[function.address].driver,
+            "override": bus.states[function.address].override or None,
+            "group": function.group,
+            "vfio": bus.states[function.address].vfio_number,
+            "faults": _faults(bus.states[function.address].faults),
+        }
+        for function in bus.functions
+    ]
+
+
+def _faults(faults: Faults) -> str | None:
+    """Those that are set, as the arguments of `pci fault`."""
+    values = {name: value for name, value in asdict(faults).items() if value}
+    return " ".join(f"{name}={value}" for name, value in values.items()) or None
 
 
 def mig_devices(state: State) -> list[Data]:

@@ -20,33 +20,14 @@ from typing import Any
 
 from nvdra_sim.description import Fault, Gpu, NodeDescription
 from nvdra_sim.native import nvml_functions
-from nvdra_sim.state_file import encoding, futex, layout
+from nvdra_sim.state_file import active_rules, encoding, futex, layout
+from nvdra_sim.state_file.active_rules import ActiveRule
 
 DEFAULT_PATH = Path("/var/lib/nvdra-sim/state.bin")
 
 
 class StateError(Exception):
     """The state file, GPU or rule does not exist, or the file is not a state file."""
-
-
-@dataclass(frozen=True)
-class ActiveRule:
-    """A fault rule in the state file.
-
-    Attributes:
-        id: The number of the rule, which is never reused in this file.
-        fault: The definition of the rule.
-        hits: The number of calls that the rule has applied to.
-    """
-
-    id: int
-    fault: Fault
-    hits: int
-
-    @property
-    def is_spent(self) -> bool:
-        """Whether the rule has reached its number of calls and no longer applies."""
-        return self.fault.times is not None and self.hits >= self.fault.times
 
 
 @dataclass(frozen=True)
@@ -284,7 +265,7 @@ class State:
         """All rules in the order of their ids, including spent ones."""
         hits = self._region("rule_hits")
         rules = (
-            ActiveRule(rule.id, _fault(rule), hits[place].hits)
+            ActiveRule(rule.id, active_rules.fault(rule), hits[place].hits)
             for place, rule in enumerate(self.snapshot().rules)
             if rule.id
         )
@@ -401,20 +382,3 @@ class State:
 
 def _overwrite(target: Any, source: Any) -> None:
     memmove(addressof(target), addressof(source), sizeof(source))
-
-
-def _fault(rule: layout.Rule) -> Fault:
-    return Fault(
-        function=rule.function.decode(),
-        gpu=None if rule.gpu == layout.ANY_GPU else rule.gpu,
-        result=None if rule.result == layout.NO_RESULT else rule.result,
-        activation_status=None
-        if rule.activation_status == layout.NO_RESULT
-        else rule.activation_status,
-        times=rule.times or None,
-        after_calls=rule.after_calls,
-        probability=rule.chance / layout.ALWAYS,
-        delay_ms=rule.delay_ms,
-        do_work=bool(rule.do_work),
-        abort=bool(rule.abort),
-    )
