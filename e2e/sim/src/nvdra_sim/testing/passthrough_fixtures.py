@@ -176,9 +176,9 @@ def served_node(tmp_path: Path) -> Iterator[MakeServedNode]:
         yield make
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def simulated_kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedNode]:
-    """A node with the boards that table A1 needs, for all tests of a module."""
+    """A node with the boards that table A1 needs; its tests give drivers back as they were."""
     directory = tmp_path_factory.mktemp("kernel")
     with served("t4", directory, **PAIR_BEHIND_A_SWITCH) as node:
         yield node
@@ -192,8 +192,10 @@ def _server(mount: Path, state_path: Path) -> Iterator[subprocess.Popen[str]]:
     try:
         _wait_for_line(process)
         yield process
-        process.terminate()
-        assert process.wait(END_TIMEOUT_S) == 0
+        if process.poll() is None:  # unless the test has killed it
+            if connection.number(mount) is not None:  # or asked it to end
+                process.terminate()
+            assert process.wait(END_TIMEOUT_S) == 0
     finally:
         if process.poll() is None:
             connection.abort(mount)
