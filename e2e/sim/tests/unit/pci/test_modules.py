@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
+from typing import Any
+
 import pytest
 from nvdra_sim.configuration import node_config
 from nvdra_sim.description import NodeDescription
 from nvdra_sim.filesystem import device_nodes, sysfs
 from nvdra_sim.pci import modules
 
-LEGACY = {"iommu": {"iommufd": False}}
+LEGACY: dict[str, Any] = {"iommu": {"iommufd": False}}
 
 
-def node(profile: str = "t4", **sections: object) -> NodeDescription:
+def node(profile: str = "t4", **sections: Any) -> NodeDescription:
     return node_config.from_profile(profile, "node-0", {"node": sections})
 
 
