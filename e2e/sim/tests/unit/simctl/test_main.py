@@ -62,6 +62,7 @@ def test_init_makes_a_node_that_show_shows(answer: Callable[..., Any], tmp_path:
         "driver": "nvidia",
         "lost": False,
         "unplugged": False,
+        "drained": False,
         "initialisation_ms": 0,
         "persistence_mode": False,
         "compute_mode": "default",
