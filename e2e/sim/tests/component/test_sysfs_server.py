@@ -22,6 +22,7 @@ import pytest
 from nvdra_sim import incidents
 from nvdra_sim.pci.bus import Faults
 from nvdra_sim.simctl import main as simctl
+from nvdra_sim.state_file import clients
 from nvdra_sim.sysfs_server import connection
 from nvdra_sim.testing.passthrough_fixtures import MakeServedNode, ServedNode
 
@@ -506,6 +507,46 @@ def test_a_killed_server_leaves_no_process_waiting(served_node: MakeServedNode) 
         os.kill(node.server, signal.SIGKILL)
         assert int(line(unbinding)) in (errno.ECONNABORTED, errno.ENOTCONN)
     assert connection.abort(node.sys)
+
+
+def test_a_server_begins_with_files_as_the_bus_is(
+    served_node: MakeServedNode, tmp_path: Path
+) -> None:
+    """After one that was killed, and after a boot meanwhile."""
+    node = served_node("t4", node=LOADED)
+    to_vfio(node, 0)
+    group = group_of(node, 0)
+    os.kill(node.server, signal.SIGKILL)
+    wait_until(lambda: not clients.has_sysfs_server(node.state), "its lock is gone")
+    assert connection.abort(node.sys)
+    incidents.reboot(node.state)
+    assert (node.roots.dev / "vfio" / group).exists()
+    again = tmp_path / "again"
+    command = [sys.executable, "-m", "nvdra_sim.sysfs_server.main", "--state", str(node.state_path)]
+    with running(node, *command, str(again)) as server:
+        assert line(server).startswith("mounted ")
+        device = again / "bus/pci/devices" / node.address(0)
+        assert (device / "driver").readlink().name == "nvidia"
+        assert (device / "driver_override").read_text() == "(null)\n"
+        assert not (device / "vfio-dev").exists()
+        assert not (node.roots.dev / "vfio" / group).exists()
+        assert procfs(node, 0).is_dir()
+        server.terminate()
+        assert server.wait(PATIENCE_S) == 0
+
+
+def test_the_plain_files_cannot_be_mounted_over(served_node: MakeServedNode) -> None:
+    node = served_node("t4")
+    command = [sys.executable, "-m", "nvdra_sim.sysfs_server.main", "--state", str(node.state_path)]
+    done = subprocess.run(
+        [*command, str(node.roots.sys)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_S,
+    )
+    assert done.returncode == 1
+    assert "has the plain files" in done.stderr
 
 
 def test_a_single_file_can_be_bound_elsewhere(served_node: MakeServedNode, tmp_path: Path) -> None:

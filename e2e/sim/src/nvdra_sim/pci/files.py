@@ -7,15 +7,42 @@ a driver go before anything else happens; then the rest is made that of the bus.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from nvdra_sim.filesystem import device_nodes, procfs, sysfs, trees
-from nvdra_sim.filesystem.trees import Tree
+from nvdra_sim.filesystem.trees import Directory, Tree
 from nvdra_sim.pci.bus import NVIDIA_DRIVER, Bus, Phase
 from nvdra_sim.state_file import layout, pci_records
 from nvdra_sim.state_file.state import State
+
+ADDRESS = "[0-9a-f]*:[0-9a-f][0-9a-f]:[0-9a-f][0-9a-f].[0-7]"
+CHANGING = (
+    (
+        f"bus/pci/drivers/*/{ADDRESS}",
+        "bus/pci/drivers/vfio-pci/*",
+        "bus/pci/drivers/nvgrace_gpu_vfio_pci/*",
+        "devices/pci*/**/driver",
+        "devices/pci*/**/drm/*",
+        "devices/pci*/**/vfio-dev/*",
+        "devices/virtual/vfio/*/*",
+        "class/vfio*/*",
+        "module/vfio*",
+        "module/nvgrace*",
+        "module/iommufd",
+    ),
+    (
+        "nvidia[0-9]*",
+        "vfio/[0-9]*",
+        "vfio/vfio",
+        "vfio/devices/*",
+        "dri/card[1-9]*",
+        "dri/renderD*",
+    ),
+    ("driver/nvidia/gpus/*/*",),
+)
+"""The files that come and go below the roots of sysfs, device nodes and procfs."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +94,21 @@ def follow(state: State, before: BusFiles, after: BusFiles) -> None:
     ):
         if root is not None and root.is_dir():
             _replace(root, former, wanted)
+
+
+def settle(state: State, wanted: BusFiles) -> None:
+    """Makes the files those of the bus, whatever a killed server or a boot without one has left."""
+    roots = (state.sys_root, state.dev_root, state.proc_root)
+    found = [_changing(root, globs) for root, globs in zip(roots, CHANGING, strict=True)]
+    follow(state, BusFiles(*found), wanted)
+
+
+def _changing(root: Path | None, globs: Sequence[str]) -> Tree:
+    """What is there of the files that come and go; none of them is as it should be, for now."""
+    if root is None:
+        return {}
+    paths = (path for pattern in globs for path in root.glob(pattern))
+    return {str(path.relative_to(root)): Directory() for path in paths}
 
 
 def remove(state: State) -> None:

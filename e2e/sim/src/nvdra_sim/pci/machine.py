@@ -24,12 +24,12 @@ class StateMachine:
 
     def __init__(self, state: State) -> None:
         self._state = state
-        self._generation = -1
+        self._generation = state.generation
         self._now = state.snapshot()
         self._bus = pci_records.read(self._now, state.description())
         self._files = files.of(self._bus, files.minors_of(self._now, state))
         self._uses: tuple[Use, ...] | None = None
-        self.refresh()
+        files.settle(state, self._files)
 
     @property
     def bus(self) -> Bus:

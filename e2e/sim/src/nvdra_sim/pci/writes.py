@@ -260,10 +260,11 @@ def _release(machine: Machine, address: str) -> Generator[Wait, None, None]:
     is_nvidia = before.driver == pci_bus.NVIDIA_DRIVER
     wait = Wait.UNINTERRUPTIBLE if is_nvidia else Wait.INTERRUPTIBLE
     machine.publish(pci_bus.step(machine.bus, address, Step.REMOVE_BEGINS))
-    while machine.is_held(address) or machine.clock() < end:
+    while machine.bus.states[address].phase is Phase.UNBINDING:  # else, a boot was meanwhile
+        if not machine.is_held(address) and machine.clock() >= end:
+            machine.publish(pci_bus.step(machine.bus, address, Step.REMOVE_ENDS))
+            return
         yield wait
-    if machine.bus.states[address].phase is Phase.UNBINDING:  # a reboot may have been meanwhile
-        machine.publish(pci_bus.step(machine.bus, address, Step.REMOVE_ENDS))
 
 
 def _probe(machine: Machine, driver: str, address: str) -> Procedure:

@@ -51,6 +51,8 @@ def serve(state: State, target: Path) -> None:
     plain = state.sys_root
     if plain is None or not plain.is_dir():
         raise StateError("the node has no sysfs; create one with: nvdra-simctl install")
+    if target.resolve() == plain.resolve():
+        raise StateError(f"{target} has the plain files: the server cannot read them below itself")
     try:
         lock = clients.lock_for_server(state)
     except BlockingIOError:
