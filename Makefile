@@ -38,7 +38,7 @@ FRUGAL := GOMAXPROCS=1 GOGC=400
 # It loads NVML into the process of the test, where nothing else may have done so.
 OWN_PROCESS := packages/nvdra-gpu-plugin/tests/component/test_device_monitor.py
 COMPONENT_TESTS = $(LONGEST) $(filter-out $(LONGEST) $(OWN_PROCESS),$(shell find \
-  packages/*/tests/component e2e/*/tests/component charts/tests tests/component -name 'test_*.py' | sort))
+  packages/*/tests/component e2e/*/tests/component e2e/sim/tests/kernel charts/tests tests/component -name 'test_*.py' | sort))
 
 # What component and chart tests run; the other programs of a cluster are for the end-to-end tests.
 SERVERS := kube-apiserver kube-controller-manager kubectl etcd helm nvidia-ctk nvidia-cdi-hook
