@@ -11,7 +11,8 @@ from __future__ import annotations
 from typing import Literal
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict
+from nvdra_sim.frozen import Frozen
+from nvdra_sim.kernel_description import Iommu, Majors, VfioModules
 
 NVIDIA_MAJOR = 195
 CONTROL_MINOR = 255
@@ -20,12 +21,6 @@ MODESET_MINOR = 254
 Companion = Literal["audio", "usb", "ucsi"]
 NodeKind = Literal["real", "table", "openable"]
 Layout = Literal["debian", "rhel", "cos", "talos"]
-
-
-class Frozen(BaseModel):
-    """An immutable model without unknown fields."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class DeviceNumber(Frozen):
@@ -240,50 +235,6 @@ class Driver(Frozen):
     def nvml_version(self) -> str:
         """`<CUDA major>.<driver version>`, for example `13.580.95.05`."""
         return f"{self.cuda_version // 1000}.{self.version}"
-
-
-class Majors(Frozen):
-    """The major numbers that the kernel assigns when modules are loaded.
-
-    `nvidia` and `drm` are fixed on real machines. Nodes that share a PID namespace need numbers of
-    their own, because who holds a device is told by its number.
-    """
-
-    nvidia: int
-    drm: int
-    vfio: int  # of /dev/vfio/<group>
-    vfio_devices: int  # of /dev/vfio/devices/vfio<N>
-    nvidia_uvm: int
-    nvidia_caps: int
-    nvidia_caps_imex_channels: int
-
-
-class Iommu(Frozen):
-    """The IOMMU of the node, and which interfaces of the kernel reach it.
-
-    Attributes:
-        enabled: Whether functions have groups.
-        iommufd: Whether the kernel has `/dev/iommu`, once its module is loaded.
-        cdev: Whether vfio devices have nodes of their own below `/dev/vfio/devices`.
-        acs: Whether PCIe switches isolate their ports. Without it, all below one is one group.
-    """
-
-    enabled: bool
-    iommufd: bool
-    cdev: bool
-    acs: bool
-
-
-class VfioModules(Frozen):
-    """The kernel modules for passthrough: loaded at boot, or what modprobe finds.
-
-    Attributes:
-        loaded: Whether vfio-pci is loaded at boot.
-        missing: Names of modules that this kernel does not have, such as `vfio_pci`.
-    """
-
-    loaded: bool
-    missing: tuple[str, ...]
 
 
 class Imex(Frozen):

@@ -12,25 +12,26 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--back-end",
         type=Path,
         metavar="FILE",
-        help="the kernel that the tests run on: JSON of nvdra_sim.testing.passthrough.BackEnd",
+        help="the kernel that the tests run on: JSON of nvdra_sim.testing.passthrough.BackEnd; "
+        "default: a simulated one",
     )
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def back_end(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[BackEnd]:
-    """The kernel of the option `--back-end`; without it, a simulated one."""
+    """The kernel of the option `--back-end`, or a simulated one."""
     path: Path | None = request.config.getoption("--back-end", default=None)
     if path is not None:
         yield BackEnd.from_json(path.read_text())
         return
-    # Not in a guest, where these imports take half a minute.
+    # On an emulated processor, the simulator would take seconds to import.
     from nvdra_sim.testing import passthrough_fixtures
 
     directory = tmp_path_factory.mktemp("kernel")
-    board = passthrough_fixtures.PAIR_BEHIND_A_SWITCH
-    with passthrough_fixtures.served("t4", directory, **board) as node:
+    sections = passthrough_fixtures.PAIR_BEHIND_A_SWITCH
+    with passthrough_fixtures.served("t4", directory, **sections) as node:
         yield BackEnd.from_json(node.back_end())
 
 

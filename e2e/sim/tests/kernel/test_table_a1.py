@@ -85,6 +85,7 @@ def test_native_bind_during_a_stuck_unbind_blocks(host: Host) -> None:
     binding = host.start_writer(path, function.address)
     wait_until(lambda: state(binding.pid) == UNINTERRUPTIBLE, "the bind is in state D")
     binding.kill()
+    wait_until(lambda: state(binding.pid) == UNINTERRUPTIBLE, "the killed bind is in state D")
     assert stays(lambda: state(binding.pid) == UNINTERRUPTIBLE, A_WHILE_S)
     holder.close()
     assert unbinding.wait() == OK

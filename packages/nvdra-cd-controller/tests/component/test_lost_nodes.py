@@ -45,8 +45,8 @@ async def test_a_node_that_is_lost_before_its_daemon_was_found_ready_does_not_co
     world.create_domain()
     uid = await world.wait_children_ready()
     node = world.create_labelled_node("a", uid)
-    clique: dict[str, str] = {names.CLIQUE_LABEL: domain_objects.CLIQUE}
-    pod = world.create_running_daemon_pod(node, uid, **clique)
+    clique = {names.CLIQUE_LABEL: domain_objects.CLIQUE}
+    pod = world.create_running_daemon_pod(node, uid, 0, **clique)
     pod_path = f"/api/v1/namespaces/{world.driver_namespace}/pods/{pod['metadata']['name']}"
     set_status(world, pod_path, **not_found_ready("2026-11-30T08:00:00Z"))
     says = announcements.annotation(Announcement(pod["status"]["podIP"], is_ready=True))

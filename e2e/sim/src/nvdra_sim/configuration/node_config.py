@@ -35,14 +35,13 @@ from nvdra_sim.description import (
     Fault,
     Gpu,
     Imex,
-    Iommu,
-    Majors,
     MigBehaviour,
     NodeDescription,
     Render,
     VfioModules,
 )
 from nvdra_sim.errors import ConfigError, Problem, duplicates
+from nvdra_sim.kernel_description import Iommu, Majors, VfioModules
 
 __all__ = ["ConfigError", "NodeDescription", "from_profile", "load"]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import struct
+from functools import lru_cache
 
 from nvdra_sim.description import Gpu, NodeDescription
 from nvdra_sim.filesystem.procfs import interrupt_number
@@ -286,5 +287,6 @@ def _configuration(function: PciFunction, state: FunctionState) -> bytes:
     return (head.ljust(0x2C, b"\0") + subsystem).ljust(256, b"\0")
 
 
+@lru_cache(maxsize=4096)  # made anew at each change of the bus, and nearly all the same
 def _from(directory: str, target: str) -> str:
     return os.path.relpath(target, directory)

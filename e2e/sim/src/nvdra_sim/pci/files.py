@@ -119,8 +119,7 @@ def remove(state: State) -> None:
 
 def _replace(root: Path, former: Tree, wanted: Tree) -> None:
     changed = {path: entry for path, entry in wanted.items() if former.get(path) != entry}
-    if former.keys() != wanted.keys():
-        kept = set(trees.relative_paths(wanted))
-        gone = [root / path for path in trees.relative_paths(former) if path not in kept]
-        trees.remove(gone)
+    # Directories that still have something in them stay.
+    gone = trees.relative_paths(former.keys() - wanted.keys())
+    trees.remove([root / path for path in gone if path not in wanted])
     trees.write(changed, root)

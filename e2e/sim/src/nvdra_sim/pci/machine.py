@@ -8,6 +8,7 @@ import time
 from nvdra_sim import gpu_binding
 from nvdra_sim.description import DeviceNumber, Gpu
 from nvdra_sim.filesystem import device_nodes, sysfs
+from nvdra_sim.pci import bus as pci_bus
 from nvdra_sim.pci import files, holders, modules
 from nvdra_sim.pci.bus import NVIDIA_DRIVER, Bus
 from nvdra_sim.pci.holders import Use
@@ -69,6 +70,8 @@ class StateMachine:
 
     def is_claimed(self, group: int) -> bool:
         """Whether a process owns the DMA of this IOMMU group."""
+        if group not in pci_bus.groups_of_vfio(self.bus):
+            return False
         addresses = {each.address for each in self.bus.in_group(group)}
         container = f"{CONTAINER_FILE} {self._bus.node.majors.vfio}:{group}"
         return any(

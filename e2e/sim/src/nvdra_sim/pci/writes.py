@@ -271,7 +271,7 @@ def _probe(machine: Machine, driver: str, address: str) -> Procedure:
     """The driver's probe. A group that a process owns refuses before the link is made."""
     function = machine.bus.function(address)
     group = None if function is None else function.group
-    claimed = group is not None and machine.is_claimed(group)
+    claimed = group is not None and driver not in modules.VFIO_DRIVERS and machine.is_claimed(group)
     failed = pci_bus.probe_error(machine.bus, driver, address, group_is_claimed=claimed)
     if failed == errno.EBUSY and claimed:
         return failed

@@ -47,6 +47,8 @@ _FUNCTION_FILE = re.compile(r"/devices/pci.*/(?P<owner>[0-9a-f]+:[0-9a-f]{2}:[0-
 _DRIVER_FILE = re.compile(r"/bus/pci/drivers/(?P<owner>[^/]+)/(?P<name>[a-z_]+)")
 _BUS_FILE = re.compile(r"/bus/pci/(?P<owner>)(?P<name>[a-z_]+)")
 _HIDDEN_FILE = re.compile(rf"/{re.escape(HIDDEN)}/(?P<owner>)(?P<name>[a-z]+)")
+_PERMANENT = frozenset({"/bus", "/bus/pci", "/bus/pci/devices", "/bus/pci/drivers", "/devices"})
+_ROOT_COMPLEX = re.compile(r"/devices/pci[0-9a-f]+:[0-9a-f]+")
 _PLACES = (
     (_FUNCTION_FILE, _OF_FUNCTION),
     (_DRIVER_FILE, _OF_DRIVER),
@@ -61,6 +63,11 @@ def is_control(path: str) -> bool:
     The paths are those behind all links, as the kernel resolves links itself.
     """
     return _find(path) is not None
+
+
+def is_permanent(path: str) -> bool:
+    """Whether the path is a directory that exists as long as the node."""
+    return path in _PERMANENT or _ROOT_COMPLEX.fullmatch(path) is not None
 
 
 def is_hidden(path: str) -> bool:

@@ -111,9 +111,9 @@ def init_answer(body: bytes) -> bytes:
     )
 
 
-def entry_answer(node: int, found: os.stat_result, size: int) -> bytes:
-    """The answer to a lookup. Nothing of it is kept: the next one asks again."""
-    return _ENTRY.pack(node, 0, 0, 0, 0, 0) + _attributes(node, found, size)
+def entry_answer(node: int, found: os.stat_result, size: int, kept_s: int = 0) -> bytes:
+    """The answer to a lookup, which is kept so many seconds; 0: the next one asks again."""
+    return _ENTRY.pack(node, 0, kept_s, kept_s, 0, 0) + _attributes(node, found, size)
 
 
 def attributes_answer(node: int, found: os.stat_result, size: int) -> bytes:

@@ -27,6 +27,7 @@ from nvdra_sim.sysfs_server.protocol import NO_ANSWER, Opcode, Request
 IDLE_INTERVAL_S = 0.1
 WAIT_INTERVAL_S = 0.05
 CONTROL_SIZE = 4096  # a page, as files of sysfs are
+KEPT_S = 3600
 END_ERROR = errno.EIO
 """What a write gets that still waits when the server ends."""
 
@@ -157,7 +158,8 @@ class SysfsServer:
         found = self._stat(path)
         fresh = stat.S_ISREG(found.st_mode) and controls.is_control(path)
         node = self._nodes.look_up(path, None if fresh else found.st_ino)
-        return protocol.entry_answer(node, found, _size(found))
+        kept_s = KEPT_S if controls.is_permanent(path) else 0
+        return protocol.entry_answer(node, found, _size(found), kept_s)
 
     def _get_attributes(self, request: Request) -> bytes:
         found = self._stat(self._path(request.node))

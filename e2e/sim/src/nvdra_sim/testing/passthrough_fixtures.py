@@ -177,14 +177,6 @@ def served_node(tmp_path: Path) -> Iterator[MakeServedNode]:
         yield make
 
 
-@pytest.fixture(scope="session")
-def simulated_kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedNode]:
-    """A node with the boards that table A1 needs; its tests give drivers back as they were."""
-    directory = tmp_path_factory.mktemp("kernel")
-    with served("t4", directory, **PAIR_BEHIND_A_SWITCH) as node:
-        yield node
-
-
 @contextmanager
 def _server(mount: Path, state_path: Path) -> Iterator[subprocess.Popen[str]]:
     """Runs a server. One that does not end in order is ended with all that wait for it."""
