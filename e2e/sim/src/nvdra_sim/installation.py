@@ -96,7 +96,10 @@ def install(
 
 def modules_tree(description: NodeDescription) -> trees.Tree:
     """The files below the root of kernel modules: what modprobe knows of this kernel's modules."""
-    return {f"{release()}/modules.alias": trees.text(modules.aliases(description))}
+    return {
+        f"{release()}/modules.alias": trees.text(modules.aliases(description)),
+        f"{release()}/modules.dep": trees.text(modules.dependencies(description)),
+    }
 
 
 def _kernel_trees(

@@ -38,7 +38,6 @@ from nvdra_sim.description import (
     MigBehaviour,
     NodeDescription,
     Render,
-    VfioModules,
 )
 from nvdra_sim.errors import ConfigError, Problem, duplicates
 from nvdra_sim.kernel_description import Iommu, Majors, VfioModules

@@ -54,6 +54,12 @@ def aliases(node: NodeDescription) -> str:
     return "\n".join(["# Aliases extracted from modules themselves.", *lines])
 
 
+def dependencies(node: NodeDescription) -> str:
+    """The content of `modules.dep`, as depmod writes it, without what a module needs."""
+    files = (f"kernel/drivers/{name.replace('_', '-')}.ko:" for name in available(node))
+    return "\n".join(files)
+
+
 def resolve(name: str, node: NodeDescription) -> tuple[str, ...]:
     """The modules that modprobe means by a name, a module or an alias; none if there is none."""
     module = name.replace("-", "_")

@@ -252,7 +252,7 @@ def boards(draw: st.DrawFn) -> tuple[list[FunctionBinding], Kernel]:
 
 
 @given(boards(), st.booleans(), st.integers(0, 2))
-@settings(max_examples=2000, deadline=None)
+@settings(max_examples=1000, deadline=None)
 def test_from_every_state_a_switch_ends_and_never_binds_while_an_unbind_is_in_flight(
     given_board: tuple[list[FunctionBinding], Kernel], to_vfio: bool, patience: int
 ) -> None:
@@ -269,7 +269,7 @@ def test_from_every_state_a_switch_ends_and_never_binds_while_an_unbind_is_in_fl
 
 
 @given(boards(), st.integers(0, 12))
-@settings(max_examples=2000, deadline=None)
+@settings(max_examples=1000, deadline=None)
 def test_a_switch_that_is_interrupted_anywhere_can_be_taken_back(
     given_board: tuple[list[FunctionBinding], Kernel], writes: int
 ) -> None:
