@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The GPU plugin's binder on a real kernel and on the simulated one.
 
-Functions with native drivers of Linux stand for GPUs, except where the driver nvidia is needed: that
-is the stand-in of `nvdra_sim.testing.real_kernel` in the guest.
+Functions with native drivers of Linux stand for GPUs, except where the driver nvidia is needed:
+that is the stand-in of `nvdra_sim.testing.real_kernel` in the guest.
 """
 
 import os

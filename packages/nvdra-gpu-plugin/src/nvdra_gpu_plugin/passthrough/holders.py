@@ -5,8 +5,8 @@ By the numbers of device nodes: the driver's and DRM's while a GPU is on the NVI
 vfio while a virtual machine may have it. The host's procfs is needed, not its mounts. What only the
 kernel has, a console or nvidia-peermem, is in no process.
 
-A look takes 0.17 s of a processor for 20,000 descriptors (`python -m bench.holders`), in a child process
-(`process_files`). It blocks: it runs on a worker's thread.
+A look takes 0.17 s of a processor for 20,000 descriptors (`python -m bench.holders`), in a
+child process (`process_files`). It blocks: it runs on a worker's thread.
 """
 
 import os
