@@ -452,13 +452,20 @@ def test_controls_are_as_sysfs_has_them(served_node: MakeServedNode) -> None:
     assert {gpu.bus_id for gpu in node.description.gpus} <= names
 
 
-def test_the_end_of_the_server_answers_all_who_wait(served_node: MakeServedNode) -> None:
-    node = served_node("t4")
+@contextlib.contextmanager
+def waiting_unbind(node: ServedNode) -> Iterator["subprocess.Popen[str]"]:
+    """A process that unbinds a GPU which a client in the kernel keeps."""
     incidents.set_kernel_client(node.state, node.state.gpu("0"), uses=True)
     path = node.sys / "bus/pci/drivers/nvidia/unbind"
     with running(node, *writer(node, path, node.address(0))) as unbinding:
         assert line(unbinding) == "open"
         wait_until(lambda: driver(node, 0) is None, "the unbind waits")
+        yield unbinding
+
+
+def test_the_end_of_the_server_answers_all_who_wait(served_node: MakeServedNode) -> None:
+    node = served_node("t4")
+    with waiting_unbind(node) as unbinding:
         os.kill(node.server, signal.SIGTERM)
         assert line(unbinding) == str(errno.EIO)
         unbinding.wait(PATIENCE_S)
@@ -499,11 +506,7 @@ def test_a_node_has_one_server(served_node: MakeServedNode, tmp_path: Path) -> N
 
 def test_a_killed_server_leaves_no_process_waiting(served_node: MakeServedNode) -> None:
     node = served_node("t4")
-    incidents.set_kernel_client(node.state, node.state.gpu("0"), uses=True)
-    path = node.sys / "bus/pci/drivers/nvidia/unbind"
-    with running(node, *writer(node, path, node.address(0))) as unbinding:
-        assert line(unbinding) == "open"
-        wait_until(lambda: driver(node, 0) is None, "the unbind waits")
+    with waiting_unbind(node) as unbinding:
         os.kill(node.server, signal.SIGKILL)
         assert int(line(unbinding)) in (errno.ECONNABORTED, errno.ENOTCONN)
     assert connection.abort(node.sys)

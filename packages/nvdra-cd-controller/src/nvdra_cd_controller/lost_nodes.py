@@ -54,7 +54,9 @@ class LostNodes:
 
     def judged(self, uid: DomainUID, pods: Sequence[DaemonPod]) -> tuple[DaemonPod, ...]:
         """The pods, of which those on lost nodes are down."""
-        known = self._inquiries.get(uid, {})
+        known = self._inquiries.get(uid)
+        if known is None:
+            return tuple(pods)
         return tuple(_judged(pod, known.get(pod.node)) for pod in pods)
 
     async def inquire(self, uid: DomainUID, pods: Sequence[DaemonPod]) -> float | None:

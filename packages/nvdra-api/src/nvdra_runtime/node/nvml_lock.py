@@ -22,9 +22,6 @@ from nvdra_runtime.node import open_file_lock
 
 FILE_NAME: Final = "nvml.lock"
 
-LOOK_S: Final = 1.0
-"""How often a program that keeps a session open looks whether it is in the way."""
-
 _SESSIONS, _WANTED = 0, 1
 _POLL_S: Final = 0.02
 """Between two attempts; the kernel does not notify of a free lock. One takes 5 µs."""
@@ -98,7 +95,7 @@ class SessionHold:
 async def exclusive(gpu_plugin_dir: Path, deadline: float) -> AsyncIterator[None]:
     """Have the lock alone for the block: nothing of nvdra has NVML open on this node.
 
-    The caller has released its own share. Programs that hold one look for this every `LOOK_S`.
+    The caller has released its own share. Programs that keep one look for this every second.
 
     Args:
         gpu_plugin_dir: The GPU plugin's directory.

@@ -186,17 +186,23 @@ def _open_session(
             "the kernel cannot unbind a GPU: the command status of the GPU plugin names it",
         )
     try:
-        nvml = Nvml.load(found.library, observe, library_count)
-        try:
-            return NvmlSession(
-                nvml, found, _driver_versions(nvml), nvml.device_count(), nvml.excluded_gpus()
-            )
-        except NvmlError:
-            nvml.close()
-            raise
+        return _load_session(found, observe, library_count)
     except NvmlError:
         if hold is not None:
             hold.release()
+        raise
+
+
+def _load_session(
+    found: DriverInstallation, observe: CallObserver, library_count: int
+) -> NvmlSession:
+    nvml = Nvml.load(found.library, observe, library_count)
+    try:
+        return NvmlSession(
+            nvml, found, _driver_versions(nvml), nvml.device_count(), nvml.excluded_gpus()
+        )
+    except NvmlError:
+        nvml.close()
         raise
 
 

@@ -98,7 +98,7 @@ class VfioBindingKind(ChangeKind[GpuClaimRecord, BindVfio]):
         """Bind them, unless they are on vfio already."""
         if await self.is_in_force(claim, change):
             return change
-        await self._vfio.worker.run(_load_module, self._vfio, change)
+        await self._vfio.worker.run(_loaded_driver, self._vfio, change)
         async with AsyncExitStack() as stack:
             until = asyncio.get_running_loop().time() + _SESSIONS_S
             with self._telemetry.step("close sessions"):
@@ -125,7 +125,7 @@ class VfioBindingKind(ChangeKind[GpuClaimRecord, BindVfio]):
 
 def _inspect(vfio: VfioHost, change: BindVfio) -> BindVfio:
     board = _board(vfio, change)
-    vfio_driver = _driver(vfio, change)
+    vfio_driver = _loaded_driver(vfio, change)
     _check_free(vfio, board, ours=_OWN_PROGRAMS)
     functions = tuple(
         BoundFunction(
@@ -212,14 +212,12 @@ def _board(vfio: VfioHost, change: BindVfio) -> Board:
     return board
 
 
-def _driver(vfio: VfioHost, change: BindVfio) -> str:
-    """The name of the module's driver; vfio-pci and its variants have it by their module."""
-    drivers = pci_functions.read_some(vfio.host, [change.pci]).drivers
-    found = vfio_modules.driver_of(change.module, drivers)
+def _loaded_driver(vfio: VfioHost, change: BindVfio) -> str:
+    """The name of the module's driver. The module is loaded unless the driver is registered."""
+    found = _registered_driver(vfio, change)
     if found is None:
         _load_module(vfio, change)
-        drivers = pci_functions.read_some(vfio.host, [change.pci]).drivers
-        found = vfio_modules.driver_of(change.module, drivers)
+        found = _registered_driver(vfio, change)
     if found is None:
         raise PermanentError(
             Reason.VFIO_NOT_POSSIBLE,
@@ -228,6 +226,11 @@ def _driver(vfio: VfioHost, change: BindVfio) -> str:
             device=change.device,
         )
     return found
+
+
+def _registered_driver(vfio: VfioHost, change: BindVfio) -> str | None:
+    drivers = pci_functions.read_some(vfio.host, [change.pci]).drivers
+    return vfio_modules.driver_of(change.module, drivers)
 
 
 def _check_free(vfio: VfioHost, board: Board, ours: str = "") -> None:
