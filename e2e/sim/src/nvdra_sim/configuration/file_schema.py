@@ -20,6 +20,7 @@ API_VERSION = "nvdra.sim/v1"
 VfioModule = Literal[
     "vfio", "vfio_iommu_type1", "vfio_pci_core", "vfio_pci", "nvgrace_gpu_vfio_pci"
 ]
+DYNAMIC_MAJORS = range(511, 383, -1)  # CHRDEV_MAJOR_DYN_EXT_START to _END of the kernel
 LATENCY_CLASSES = ("handle_by_uuid", "gi_create", "gi_destroy", "mig_mode", "init", "other")
 
 
@@ -71,14 +72,19 @@ class ImexSection(FileModel):
     ctl_patience_ms: int = Field(5000, ge=0)
 
 
+def _free_major(taken: dict[str, Any]) -> int:
+    """The highest dynamic number that no driver before has, as the kernel gives them."""
+    return next(number for number in DYNAMIC_MAJORS if number not in taken.values())
+
+
 class MajorsSection(FileModel):
     nvidia: int = Field(NVIDIA_MAJOR, ge=1, le=4095)
     drm: int = Field(226, ge=1, le=4095)
-    vfio: int = Field(511, ge=1, le=4095)
-    vfio_devices: int = Field(510, alias="vfio-devices", ge=1, le=4095)
     nvidia_uvm: int = Field(507, alias="nvidia-uvm", ge=1, le=4095)
     nvidia_caps: int = Field(505, alias="nvidia-caps", ge=1, le=4095)
     nvidia_caps_imex_channels: int = Field(506, alias="nvidia-caps-imex-channels", ge=1, le=4095)
+    vfio: int = Field(default_factory=_free_major, ge=1, le=4095)
+    vfio_devices: int = Field(default_factory=_free_major, alias="vfio-devices", ge=1, le=4095)
 
 
 class NodeSection(FileModel):

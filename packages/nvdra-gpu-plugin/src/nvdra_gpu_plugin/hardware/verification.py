@@ -128,6 +128,9 @@ def _problem(snapshot: Snapshot, probe: GpuProbe, device: GpuDeviceRecord) -> Dr
 
     The error is returned, because the claim may have failed meanwhile for another GPU.
     """
+    answer = _answer_of_nvml(snapshot, probe, device)
+    if answer is not None and answer.reason is Reason.DRIVER_MISMATCH:
+        return answer  # a driver that is not loaded has no device nodes either
     missing = snapshot.spec.missing_paths(device.device)
     if missing:
         return PermanentError(
@@ -137,6 +140,12 @@ def _problem(snapshot: Snapshot, probe: GpuProbe, device: GpuDeviceRecord) -> Dr
             "reload the driver (nvidia-modprobe -c0 -u makes device nodes)",
             device=device.device,
         )
+    return answer
+
+
+def _answer_of_nvml(
+    snapshot: Snapshot, probe: GpuProbe, device: GpuDeviceRecord
+) -> DriverError | None:
     try:
         probe.verify(snapshot.inventory.by_name[device.device])
     except InMigModeError as error:
