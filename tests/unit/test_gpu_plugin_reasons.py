@@ -44,10 +44,9 @@ def test_every_reason_that_the_plugin_can_raise_is_provoked_by_a_test() -> None:
 def test_no_config_is_refused_for_a_gate_that_has_no_effect(config: DeviceConfig) -> None:
     assert {type(each) for each in CONFIGS} == set(CONFIGS_BY_DRIVER[names.GPU_DRIVER])
     gates = FeatureGates().without(UNAVAILABLE_FEATURES)
-    has_gate = isinstance(config, GpuConfig | MigDeviceConfig) and (
-        config.sharing is not None
-        and STRATEGIES[config.sharing.strategy] not in UNAVAILABLE_FEATURES
-    )
+    sharing = config.sharing if isinstance(config, GpuConfig | MigDeviceConfig) else None
+    gate = STRATEGIES[sharing.strategy] if sharing is not None else Feature.PASSTHROUGH
+    has_gate = gate not in UNAVAILABLE_FEATURES
     expected = Reason.FEATURE_GATE_DISABLED if has_gate else Reason.INVALID_CONFIG
     assert {problem.reason for problem in config.problems(gates)} == {expected}
 
@@ -63,6 +62,7 @@ def test_every_gate_that_is_off_by_default_has_an_effect_or_is_warned_of() -> No
         Feature.TIME_SLICING,
         Feature.CONSUMABLE_SHARES,
         Feature.MPS,
+        Feature.PASSTHROUGH,
     }
     assert off - of_domains - UNAVAILABLE_FEATURES == works
 

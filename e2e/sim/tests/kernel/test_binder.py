@@ -257,7 +257,7 @@ def test_the_module_is_chosen_and_loaded_when_it_is_needed(
     with pytest.raises(RetryableError, match="the vfio driver is not loaded"):
         binder.bind(before(first), deadline())
     (release,) = (path.name for path in back_end.modules_root.iterdir())
-    modules = vfio_modules.read(node, back_end.modules_root, release)
+    modules = vfio_modules.ModuleFiles(node, back_end.modules_root, release).read()
     module = modules.module_for(bus.functions[PciAddress(first.address)].modalias)
     assert module == "vfio_pci"
     vfio_modules.load(module, back_end.modprobe)

@@ -88,9 +88,7 @@ KNOWN_FEATURES: Final[Mapping[Feature, FeatureSpec]] = MappingProxyType(
     }
 )
 
-UNAVAILABLE_FEATURES: Final = frozenset(
-    {Feature.PASSTHROUGH, Feature.FABRIC_PARTITIONING, Feature.LOGGING_ALPHA}
-)
+UNAVAILABLE_FEATURES: Final = frozenset({Feature.FABRIC_PARTITIONING, Feature.LOGGING_ALPHA})
 """What the reference driver has behind a gate and this version lacks, at prepare and so at
 admission."""
 

@@ -18,7 +18,7 @@ from nvdra_runtime.telemetry.logs import ConfiguredLogging
 from nvdra_gpu_plugin.__about__ import __version__
 from nvdra_gpu_plugin.hardware.standby_session import StandbySession
 from nvdra_gpu_plugin.settings import Settings
-from nvdra_gpu_plugin.subsystems import claims, hardware, mps, publishing, records
+from nvdra_gpu_plugin.subsystems import claims, hardware, mps, passthrough, publishing, records
 
 PROGRAM = "nvdra-gpu-plugin"
 
@@ -33,9 +33,8 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
     LOG.info("Starting", version=__version__, **process_settings.as_flags(settings))
     gates = settings.feature_gates.without(UNAVAILABLE_FEATURES)
     if unused := gates.without_effect():
-        LOG.warning(
-            "Feature gates that are on have no effect in this version of the plugin", gates=unused
-        )
+        text = "Feature gates that are on have no effect in this version of the plugin"
+        LOG.warning(text, gates=unused)
     if gates.is_enabled(Feature.CONSUMABLE_SHARES) and settings.shares is None:
         LOG.warning(
             "The feature gate ConsumableShares has no effect without --consumable-shares",
@@ -57,8 +56,9 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
         if context is None:
             return
         known = records.load(context)
+        vfio = await passthrough.discovery(context, settings, gates, known)
         health = await publishing.restored_health(settings, gates, context)
-        devices = await enter(hardware.opened(context, settings, gates, known, health, stop))
+        devices = await enter(hardware.opened(context, settings, gates, known, health, vfio, stop))
         slices = await enter(publishing.opened(context, settings, gates, known, devices, health))
         daemons = await enter(mps.opened(context, settings, gates, known, devices))
         served = await enter(claims.opened(context, settings, gates, known, devices, daemons))

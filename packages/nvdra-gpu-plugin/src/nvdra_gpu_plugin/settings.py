@@ -6,6 +6,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Annotated, ClassVar, Literal, Self
 
 from nvdra_api import names
@@ -122,6 +123,15 @@ class Settings(PluginSettings):
         description="What becomes of GPUs that a vfio driver has and no claim, such as those that "
         "are bound to it at boot. offer: they are vfio devices, and stay on that driver; ignore: "
         "another program uses them, such as libvirt. For the gate PassthroughSupport.",
+    )
+    passthrough_proc_root: Path = Field(
+        default=Path("/host/proc"),
+        description="A /proc with all processes of the node, by which those that use a GPU are "
+        "found; the plugin's own if there is no such directory. For the gate PassthroughSupport.",
+    )
+    passthrough_modules_root: Path = Field(
+        default=Path("/lib/modules"),
+        description="The node's /lib/modules. For the gate PassthroughSupport.",
     )
 
     namespace: Annotated[str, Flag(group="MPS")] = Field(

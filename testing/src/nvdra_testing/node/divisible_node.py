@@ -212,6 +212,7 @@ class Plugin:
             self.index,
             self.prepared.boot_id,
             daemons,
+            nobody,
             keeps_mig_mode=keeps_mig_mode,
         )
         claim_specs = ClaimSpecs(gpus, specs, files, telemetry)

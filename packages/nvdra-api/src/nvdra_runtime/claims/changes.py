@@ -30,6 +30,7 @@ _OF_HARDWARE: Final = (
     Reason.DRIVER_MISMATCH,
     Reason.MIG_MODE_REQUIRES_RESET,
     Reason.UNKNOWN_DEVICE,
+    Reason.VFIO_BIND_FAILED,
 )
 
 

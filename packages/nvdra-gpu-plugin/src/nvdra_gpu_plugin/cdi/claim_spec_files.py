@@ -6,13 +6,15 @@ content of each is remembered, so that a file that is removed or edited can be r
 block: they run on the thread for files.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from math import inf
 from pathlib import Path
 from typing import Final
 
 from nvdra_api import names
-from nvdra_api.ids import ClaimUID
+from nvdra_api.ids import ClaimUID, DeviceName
+from nvdra_api.v1beta1 import VfioDeviceConfig
+from nvdra_api.v1beta1.vfio_device_config import IommuConfig
 from nvdra_cdi import files
 from nvdra_cdi.errors import DiscoveryError
 from nvdra_cdi.model import ContainerEdits, Device, Spec
@@ -21,13 +23,16 @@ from nvdra_cdi.rooted_files import RootedFiles
 from nvdra_runtime.node.host import Host
 from nvdra_runtime.telemetry import logs
 
-from nvdra_gpu_plugin.cdi import file_checks, mps_edits, node_spec
+from nvdra_gpu_plugin.cdi import file_checks, mps_edits, node_spec, vfio_edits
 from nvdra_gpu_plugin.cdi.node_spec import Instances, NodeSpec
+from nvdra_gpu_plugin.cdi.vfio_edits import BoundGpu
 from nvdra_gpu_plugin.devices import device_identity
 from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord
 from nvdra_gpu_plugin.devices.inventory import Inventory
+from nvdra_gpu_plugin.devices.steps import BindVfio
 from nvdra_gpu_plugin.driver import installation
 from nvdra_gpu_plugin.driver.installation import FileID
+from nvdra_gpu_plugin.passthrough import pci_functions
 
 LOG = logs.logger(__name__)
 
@@ -125,11 +130,53 @@ class ClaimSpecFiles:
             )
             edits = node_spec.mig_edits(gpu, instances, spec.options, majors, self._driver_files)
             devices.append(Device(device.cdi_id.partition("=")[2], edits))
+        for name, edits in self._vfio_edits(record, spec.options.target_dev_root).items():
+            devices.append(Device(f"{record.uid}-{name}", edits))
         # Clients of MPS get a device of the node's spec, too, which brings what all containers get.
         common = ContainerEdits()
         if steps:
             common = spec.common_edits + spec.with_present_sockets().sockets
         return assemble(names.GPU_CDI_CLAIM_DEVICE_KIND, common, devices)
+
+    def _vfio_edits(
+        self, record: GpuClaimRecord, dev_root: str
+    ) -> Mapping[DeviceName, ContainerEdits]:
+        """What containers get of GPUs on vfio, by the nodes that these have now.
+
+        Raises:
+            DiscoveryError: A GPU is not on vfio.
+        """
+        if not record.bound:
+            return {}
+        first = record.bound[0]
+        iommu = IommuConfig(
+            backend_policy=first.backend_policy, enable_api_device=first.enable_api_device
+        )
+        gpus = [self._bound_gpu(step) for step in record.bound]
+        choice = vfio_edits.choose_backend(
+            VfioDeviceConfig(iommu=iommu),
+            gpus,
+            has_iommufd=(self._host.dev / "iommu").is_char_device(),
+        )
+        LOG.v(
+            2,
+            "The back end of a claim's vfio devices",
+            claim=str(record.ref),
+            backend=choice.backend.value,
+            why=choice.reason,
+        )
+        root = "/dev" if dev_root == "/" else f"{dev_root}/dev"
+        return vfio_edits.of_devices(
+            gpus, choice.backend, enable_api_device=first.enable_api_device, dev_root=root
+        )
+
+    def _bound_gpu(self, step: BindVfio) -> BoundGpu:
+        function = pci_functions.read_some(self._host, [step.pci]).functions.get(step.pci)
+        if function is None or not function.is_on_vfio or function.group is None:
+            raise DiscoveryError(f"{step.device} ({step.pci}) is not on vfio")
+        name = function.vfio_device or ""
+        has_node = bool(name) and (self._host.dev / "vfio/devices" / name).is_char_device()
+        return BoundGpu(step.device, step.pci, function.group, name if has_node else None)
 
     def _write_if_changed(self, uid: ClaimUID) -> None:
         path, spec = self._path(uid), self._specs[uid]

@@ -131,6 +131,12 @@ class NodeSpec:
         return replace(self, sockets=generator.ipc_edits(self.options))
 
 
+def without_driver(options: Options) -> NodeSpec:
+    """The spec of a node without NVIDIA's driver, whose GPUs may be passed to virtual machines."""
+    nothing = ContainerEdits()
+    return NodeSpec(SpecGeneration("", {}), options, nothing, nothing, {}, {}, {})
+
+
 def _is_name_of(cdi_name: str, device: DeviceName) -> bool:
     """Whether the name can mean this device.
 

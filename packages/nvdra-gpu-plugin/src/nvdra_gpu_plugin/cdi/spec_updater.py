@@ -85,7 +85,11 @@ class SpecState(NamedTuple):
 
 
 class SpecUpdater:
-    """Generates specs and writes them."""
+    """Generates specs and writes them.
+
+    Attributes:
+        options: Returns the options of the next spec.
+    """
 
     def __init__(
         self, host: Host, options: Callable[[], Options], spec_files: SpecFiles, clock: Clock
@@ -99,7 +103,7 @@ class SpecUpdater:
             clock: For the time between two generations.
         """
         self._host = host
-        self._options = options
+        self.options = options
         self._spec_files = spec_files
         self._clock = clock
 
@@ -115,7 +119,7 @@ class SpecUpdater:
         Raises:
             DriverUnavailable: The driver's files are missing, or the spec cannot be written.
         """
-        options, now = self._options(), self._clock.monotonic()
+        options, now = self.options(), self._clock.monotonic()
         nodes = installation.device_nodes(Path(options.dev_root, "dev"))
         if previous is not None:
             previous = previous._replace(missing_paths=_missing_paths(previous.spec))

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Collection
 from contextlib import AbstractContextManager, asynccontextmanager
 from typing import Final
 
+from nvdra_api.errors import Reason, RetryableError
 from nvdra_api.ids import NodeName, PciAddress
 from nvdra_api.resource.claims import ClaimRef
 from nvdra_runtime.claims.device_wait_queue import NotifyWaiting
@@ -22,6 +23,7 @@ from nvdra_gpu_plugin.claims import plan, record_checks
 from nvdra_gpu_plugin.claims.plan import DriverVersions
 from nvdra_gpu_plugin.devices.claim_index import GpuClaimIndex
 from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord, GpuDeviceRecord
+from nvdra_gpu_plugin.devices.inventory import Gpu
 from nvdra_gpu_plugin.hardware.device_state import Snapshot
 from nvdra_gpu_plugin.hardware.node_gpus import NodeGpus
 from nvdra_gpu_plugin.hardware.verification import GpuVerifier
@@ -65,9 +67,14 @@ class ClaimedGpus:
 
         Raises:
             DriverError: No GPU can be used, one of these cannot, or the deadline has passed.
+            DeviceInUseError: One of these is on vfio, for another claim.
         """
         await self._wait_resumed(ref, deadline, notify)
-        return await self._wait_described(devices, deadline)
+        snapshot = await self._wait_described(devices, deadline)
+        while waiting := self._gpus.away(devices):
+            if not await self._is_returning(ref, waiting[0], deadline):
+                break
+        return self._gpus.snapshot or snapshot
 
     async def wait_recorded(self, record: GpuClaimRecord, deadline: float) -> Snapshot:
         """The node's GPUs. Waits as `wait_devices`, for the GPUs of a prepared claim.
@@ -76,13 +83,42 @@ class ClaimedGpus:
             DriverError: As `wait_devices`.
         """
         await self._wait_resumed(record.ref, deadline)
-        snapshot = await self._wait_described((), deadline)
+        await self._wait_described((), deadline)
+        names = [device.device for device in record.devices]
+        snapshot = self._gpus.usable(f"node {self._node}", names)
         missing = record_checks.missing_devices(record, snapshot.inventory)
         if not missing:
             return snapshot
         snapshot = await self._wait_described([device.device for device in missing], deadline)
         await self._gpus.wait_uuids({device.uuid for device in missing if device.uuid}, deadline)
         return self._gpus.snapshot or snapshot
+
+    async def _is_returning(self, ref: ClaimRef, gpu: Gpu, deadline: float) -> bool:
+        """Wait until there are news of a GPU that comes back from vfio. False if it stays there.
+
+        Raises:
+            DeviceInUseError: A claim has it.
+            RetryableError: `DeadlineExceeded`.
+        """
+        holder = self._claim_index.holder(gpu.pci)
+        if holder is not None:
+            error = DeviceInUseError(ref, gpu.name, holder, (gpu.pci,))
+            error.since = self._prepared_claims.held_since(holder.uid)
+            raise error
+        if self._gpus.is_on_vfio(gpu.pci):
+            return False
+        try:
+            with self._telemetry.step("wait discovery"):
+                async with asyncio.timeout_at(deadline):
+                    await self._gpus.changed_since(self._gpus.serial)
+        except TimeoutError as error:
+            raise RetryableError(
+                Reason.DEADLINE_EXCEEDED,
+                f"{gpu.name} ({gpu.uuid}) comes back from vfio, and NVML does not have it yet",
+                "if it lasts, look for messages of NVRM in the node's kernel log",
+                device=gpu.name,
+            ) from error
+        return True
 
     def is_current(self, snapshot: Snapshot) -> bool:
         """Whether the node's devices are still those of the snapshot."""
@@ -141,7 +177,7 @@ class ClaimedGpus:
         """
         # A GPU may occur several times; of monitoring, less is asked.
         ordered = sorted(devices, key=lambda device: not device.is_admin)
-        by_uuid = {device.uuid: device for device in ordered if not device.is_made}
+        by_uuid = {device.uuid: device for device in ordered if not device.is_of_change}
         if not by_uuid:
             return
         with self._telemetry.step(
@@ -176,7 +212,7 @@ class ClaimedGpus:
             with self._telemetry.step("wait discovery") as span:
                 if not await self._gpus.wait_described(devices, deadline):
                     span.discard()
-        return self._gpus.usable(f"node {self._node}")
+        return self._gpus.usable(f"node {self._node}", devices)
 
 
 def gpus_of(record: GpuClaimRecord) -> set[PciAddress]:

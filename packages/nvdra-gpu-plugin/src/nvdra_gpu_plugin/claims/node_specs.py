@@ -57,6 +57,8 @@ class NodeSpecs:
     def is_current_for(self, record: GpuClaimRecord) -> bool:
         """Whether the current spec exists and is as the claim needs it; a few `stat` calls."""
         snapshot = self._gpus.snapshot
+        if all(device.is_vfio for device in record.devices):
+            return True  # it needs none
         if snapshot is None or not self.has(snapshot.spec.generation.name):
             return False
         return not (_has_own_names(record, snapshot) or snapshot.spec.lacks_socket())
@@ -71,7 +73,7 @@ class NodeSpecs:
         Raises:
             PermanentError: `DriverMismatch`.
         """
-        if all(device.is_made for device in record.devices):
+        if all(device.is_of_change for device in record.devices):
             return  # they are in a spec of the claim's own
         if record.generation != current.name and not self.has(record.generation):
             raise PermanentError(

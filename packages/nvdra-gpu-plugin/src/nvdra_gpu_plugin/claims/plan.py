@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Decides which devices a claim gets, and whether it may have them. `preparer` does the rest."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from nvdra_api import names
@@ -14,23 +14,26 @@ from nvdra_api.resource.claims import (
     ResourceClaim,
     ResourceClaimConsumerReference,
 )
-from nvdra_api.v1beta1 import DeviceConfig, GpuConfig, MigDeviceConfig
+from nvdra_api.v1beta1 import DeviceConfig, GpuConfig, MigDeviceConfig, VfioDeviceConfig
 from nvdra_runtime.claims import opaque_configs, records
 from nvdra_runtime.claims.opaque_configs import ConfiguredResult
 from nvdra_runtime.claims.records import DeviceInUseError
 
+from nvdra_gpu_plugin.cdi import vfio_edits
 from nvdra_gpu_plugin.claims import shares
 from nvdra_gpu_plugin.devices import device_identity, device_names
 from nvdra_gpu_plugin.devices.claim_index import GpuClaimIndex
 from nvdra_gpu_plugin.devices.claim_records import MPS_SUFFIX, GpuClaimRecord, GpuDeviceRecord
-from nvdra_gpu_plugin.devices.inventory import Device, Gpu, Inventory, MigPartition
+from nvdra_gpu_plugin.devices.inventory import Allocated, Gpu, Inventory, MigPartition
 from nvdra_gpu_plugin.devices.spec_generation import SpecGeneration
 from nvdra_gpu_plugin.devices.steps import (
+    BindVfio,
     DisableMigMode,
     SetComputeMode,
     ShareByTime,
     Step,
 )
+from nvdra_gpu_plugin.devices.vfio_devices import VfioDevice
 from nvdra_gpu_plugin.hardware.device_state import Snapshot
 from nvdra_gpu_plugin.mps import daemon_plan
 from nvdra_gpu_plugin.share_policy import SharePolicy
@@ -115,15 +118,16 @@ def make(
     shares.check_configs(claim.ref, configured, records_of_devices, policy)
     daemons = daemon_plan.steps(claim.ref, configured, found)
     pods = _consumers(claim)
+    needs_node_spec = any(not device.is_vfio for device in records_of_devices)
     return GpuClaimRecord(
         namespace=claim.ref.namespace,
         name=claim.ref.name,
         uid=claim.ref.uid,
-        generation=generation.name,
+        generation=generation.name if needs_node_spec else "",
         pods=tuple(PodUID(pod.uid) for pod in pods),
         pod_names=tuple(pod.name for pod in pods),
         devices=records_of_devices,
-        steps=(*_steps(configured, found), *daemons),
+        steps=(*_steps(configured, found), *_bindings(configured, found), *daemons),
     )
 
 
@@ -202,15 +206,35 @@ def check_records_complete(
     )
 
 
+def existing_devices(
+    record: GpuClaimRecord, inventory: Inventory, left_out: Container[DeviceName]
+) -> list[GpuDeviceRecord]:
+    """What of a claim must work before anything is changed for it.
+
+    Args:
+        record: What the claim would get.
+        inventory: The node's GPUs. One that goes to vfio is looked at as a GPU, if NVML has it.
+        left_out: GPUs that need not be looked at.
+    """
+    whole = {gpu.pci: gpu for gpu in inventory.gpus}
+    found = []
+    for device in record.devices:
+        gpu = whole.get(device.pci) if device.is_vfio else None
+        if gpu is not None:
+            as_gpu = {"device": gpu.name, **device_identity.fields(gpu)}
+            found.append(device.model_copy(update=as_gpu))
+        else:
+            found.append(device)
+    return [device for device in found if device.device not in left_out]
+
+
 def with_mig_mode_off(record: GpuClaimRecord, gpus: Iterable[Gpu]) -> GpuClaimRecord:
     """The record of a claim with whole GPUs of which these are in MIG mode and can leave it."""
     steps = tuple(DisableMigMode(gpu=gpu.uuid, device=gpu.name) for gpu in gpus)
     return record.model_copy(update={"steps": (*steps, *record.steps)})
 
 
-def _steps(
-    configured: Sequence[ConfiguredResult], devices: Sequence[Device | MigPartition]
-) -> Iterator[Step]:
+def _steps(configured: Sequence[ConfiguredResult], devices: Sequence[Allocated]) -> Iterator[Step]:
     """What the claim's devices need done. Who only monitors a GPU does not change it."""
     by_time = set[GpuUUID]()  # a claim can have several shares of a GPU
     for entry, device in zip(configured, devices, strict=True):
@@ -229,19 +253,48 @@ def _steps(
                 )
 
 
+def _bindings(
+    configured: Sequence[ConfiguredResult], devices: Sequence[Allocated]
+) -> Iterator[Step]:
+    """The GPUs that are bound to vfio.
+
+    Raises:
+        PermanentError: `InvalidConfig`: a virtual machine would need two back ends.
+    """
+    found = {
+        device.name: (device, entry.config)
+        for entry, device in zip(configured, devices, strict=True)
+        if isinstance(device, VfioDevice) and isinstance(entry.config, VfioDeviceConfig)
+    }
+    if not found:
+        return
+    agreed = vfio_edits.agreed_config({name: config for name, (_, config) in found.items()})
+    for device, _ in found.values():
+        yield BindVfio(
+            device=device.name,
+            pci=device.pci,
+            gpu=device.parent_uuid or GpuUUID(""),
+            module=device.module,
+            backend_policy=(agreed.iommu and agreed.iommu.backend_policy) or "",
+            enable_api_device=bool(agreed.iommu and agreed.iommu.enable_api_device),
+        )
+
+
 def _device_record(
     claim: ResourceClaim,
     entry: ConfiguredResult,
-    device: Device | MigPartition,
+    device: Allocated,
     generation: SpecGeneration,
     policy: SharePolicy | None,
 ) -> GpuDeviceRecord:
     result, mps_cdi_id = entry.result, ""
     if daemon_plan.mps_config(entry) is not None:
         mps_cdi_id = f"{names.GPU_CDI_CLAIM_DEVICE_KIND}={claim.ref.uid}-{device.name}{MPS_SUFFIX}"
+    cdi_id = f"{names.GPU_CDI_CLAIM_DEVICE_KIND}={claim.ref.uid}-{device.name}"
     if isinstance(device, MigPartition):
         identity = device_identity.partition_fields(device)
-        cdi_id = f"{names.GPU_CDI_CLAIM_DEVICE_KIND}={claim.ref.uid}-{device.name}"
+    elif isinstance(device, VfioDevice):
+        identity = device_identity.vfio_fields(device)
     else:
         identity = device_identity.fields(device)
         cdi_id = generation.cdi_ids[device.name]
@@ -263,14 +316,15 @@ def _find_device(
     result: DeviceRequestAllocationResult,
     inventory: Inventory,
     node: NodeName,
-) -> Device | MigPartition:
+) -> Allocated:
     """The device, which exists or can be made. What exists is not made."""
     remedy = (
         "delete the pod so that it is scheduled anew; kubectl get resourceslices shows what the "
         "node offers"
     )
     name = DeviceName(result.device)
-    device = inventory.by_name.get(name) or inventory.partitions.get(name)
+    device: Allocated | None = inventory.by_name.get(name) or inventory.partitions.get(name)
+    device = device or inventory.vfio_by_name.get(name)
     if result.pool != node:
         problem = f"pool {result.pool} is not this node's pool {node}"
     elif device is None:
@@ -282,6 +336,9 @@ def _find_device(
             f"ask for admin access to {gpu}, which shows all MIG devices of that GPU; Kubernetes "
             "allocates it while no claim has the GPU or a part of it"
         )
+    elif isinstance(device, VfioDevice) and result.admin_access:
+        problem = f"{device.name} cannot be monitored: a virtual machine has it alone"
+        remedy = "ask for admin access to GPUs and MIG devices only (deviceClassName)"
     elif isinstance(device, Gpu) and device.is_mig_enabled:
         problem = f"{result.device} is in MIG mode and cannot be handed out whole"
     else:
@@ -305,6 +362,8 @@ def _claim_with_other_driver(
     def version(of: GpuClaimRecord) -> str:
         return driver_versions.get(of.generation) or of.generation
 
+    if not version(record):
+        return None  # no device of it comes with libraries
     for other in claim_index.claims_of_pods(record.pods):
         if other.uid != record.uid and version(other) not in (version(record), ""):
             return other
@@ -312,9 +371,12 @@ def _claim_with_other_driver(
 
 
 def _list_devices(inventory: Inventory) -> str:
-    return ", ".join(device.name for device in inventory.devices) or "no GPU"
+    names_of_all = (*inventory.devices, *inventory.vfio)
+    return ", ".join(device.name for device in names_of_all) or "no GPU"
 
 
 def _config_kind(result: DeviceRequestAllocationResult) -> type[DeviceConfig]:
+    if device_names.is_vfio_name(result.device):
+        return VfioDeviceConfig
     is_mig = device_names.parse_mig_name(result.device) is not None
     return MigDeviceConfig if is_mig else GpuConfig

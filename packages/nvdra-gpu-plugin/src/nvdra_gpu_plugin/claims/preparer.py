@@ -187,7 +187,7 @@ class Preparer:
         while True:
             try:
                 skipped = {gpu.name for gpu in switched}
-                devices = [device for device in record.devices if device.device not in skipped]
+                devices = plan.existing_devices(record, snapshot.inventory, skipped)
                 await self._gpus.verify(snapshot, devices, deadline)
             except MigModeOnError as error:
                 switched.append(error.gpu)

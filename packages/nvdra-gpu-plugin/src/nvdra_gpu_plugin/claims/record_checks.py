@@ -34,7 +34,7 @@ def planned_again(
     update: dict[str, Any] = {
         "devices": tuple(_planned_again(device, inventory) for device in record.devices)
     }
-    if generation is not None:
+    if generation is not None and not all(device.is_vfio for device in record.devices):
         update["generation"] = generation.name
     return record.model_copy(update=update)
 
@@ -49,6 +49,8 @@ def check_same_gpus(
             generation, describes the GPU as a device that it is not any more.
     """
     for device, found in _devices(record, inventory):
+        if device.is_vfio:
+            continue  # its change looks at the PCI bus
         if device.is_made:
             _check_has_gpu(device, inventory)
             continue
@@ -80,7 +82,8 @@ def missing_devices(record: GpuClaimRecord, inventory: Inventory) -> list[GpuDev
     return [
         device
         for device, found in _devices(record, inventory)
-        if (device_identity.find_gpu(device, inventory) if device.is_made else found) is None
+        if not device.is_vfio
+        and (device_identity.find_gpu(device, inventory) if device.is_made else found) is None
     ]
 
 
@@ -122,6 +125,11 @@ def _planned_again(device: GpuDeviceRecord, inventory: Inventory) -> GpuDeviceRe
     if device.is_made:
         gpu = device_identity.find_gpu(device, inventory)
         return device.model_copy(update={"pci": PciAddress("") if gpu is None else gpu.pci})
+    if device.is_vfio:  # the name of its PCI address, which its change may find again
+        vfio = device_identity.find_vfio(device, inventory)
+        return (
+            device if vfio is None else device.model_copy(update=device_identity.vfio_fields(vfio))
+        )
     found = device_identity.find(device, inventory)
     if found is None:
         return device.model_copy(update={"pci": PciAddress("")})

@@ -22,7 +22,8 @@ from nvdra_runtime.claims.opaque_configs import ConfiguredResult
 from nvdra_runtime.claims.records import DeviceInUseError
 
 from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord, GpuDeviceRecord
-from nvdra_gpu_plugin.devices.inventory import Device, MigPartition
+from nvdra_gpu_plugin.devices.inventory import Allocated, MigPartition
+from nvdra_gpu_plugin.devices.vfio_devices import VfioDevice
 from nvdra_gpu_plugin.share_policy import SharePolicy
 
 _MIB: Final = 1024**2
@@ -69,25 +70,25 @@ class SharedDifferentlyError(DeviceInUseError):
 
 def is_share(
     result: DeviceRequestAllocationResult,
-    device: Device | MigPartition,
+    device: Allocated,
     policy: SharePolicy | None,
 ) -> bool:
     """Whether the claim gets a share, beside other claims.
 
     Args:
         result: What was allocated.
-        device: The device of this name. One that is made for a claim is for that claim alone.
+        device: The device of this name. One that is made for a claim is for that claim alone, and
+            so is a vfio device.
         policy: How devices are shared on this node; None if they are not.
     """
-    return (
-        policy is not None and result.share_id is not None and not isinstance(device, MigPartition)
-    )
+    can_be_shared = not isinstance(device, MigPartition | VfioDevice)
+    return policy is not None and result.share_id is not None and can_be_shared
 
 
 def check_allocation(
     claim: ClaimRef,
     result: DeviceRequestAllocationResult,
-    device: Device | MigPartition,
+    device: Allocated,
     policy: SharePolicy | None,
 ) -> None:
     """Check that the claim gets what it was allocated, and not more.
@@ -98,7 +99,8 @@ def check_allocation(
     if result.admin_access or is_share(result, device, policy):
         return
     consumed = result.consumed_capacity or {}
-    memory = consumed.get("memory", consumed.get(f"{names.GPU_DRIVER}/memory"))
+    capacity = "addressableMemory" if isinstance(device, VfioDevice) else "memory"
+    memory = consumed.get(capacity, consumed.get(f"{names.GPU_DRIVER}/{capacity}"))
     # What is published, and so the most that can be consumed, is in whole MiB.
     is_all = memory is not None and memory.amount >= (device.memory_bytes or 0) // _MIB * _MIB
     if not consumed or is_all:

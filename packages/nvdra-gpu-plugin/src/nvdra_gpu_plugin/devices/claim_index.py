@@ -7,7 +7,7 @@ With it, a prepare takes the same time however many claims are prepared.
 from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
-from nvdra_api.ids import ClaimUID, GpuUUID, PodUID
+from nvdra_api.ids import ClaimUID, GpuUUID, PciAddress, PodUID
 
 from nvdra_gpu_plugin.devices import device_names, device_use
 from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord, GpuDeviceRecord
@@ -112,6 +112,15 @@ class GpuClaimIndex(Mapping[ClaimUID, GpuClaimRecord]):
                         if other != uid:
                             return record
         return None
+
+    def holder(self, pci: PciAddress) -> GpuClaimRecord | None:
+        """A claim that holds the GPU at this address as a whole; None if none does."""
+        return next(iter(self._whole.get(pci, {}).values()), None)
+
+    def bound(self) -> frozenset[PciAddress]:
+        """The GPUs that claims have bound to vfio, or are about to. May be called on any thread."""
+        records = list(self._records.values())
+        return frozenset(step.pci for record in records for step in record.bound)
 
     def sharing_claim(self, device: GpuDeviceRecord, uid: ClaimUID) -> GpuClaimRecord | None:
         """A claim other than `uid` that has a share of the device; None if there is none."""

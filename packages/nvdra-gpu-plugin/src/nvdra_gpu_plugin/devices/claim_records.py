@@ -15,6 +15,7 @@ from nvdra_runtime.claims.records import Change, ChangingRecord, DeviceRecord
 from pydantic import BaseModel, ConfigDict
 
 from nvdra_gpu_plugin.devices.steps import (
+    BindVfio,
     LeaveMigMode,
     MakeMigDevice,
     ShareByMps,
@@ -61,9 +62,10 @@ class GpuDeviceRecord(DeviceRecord):
     that is missing after a reboot has no PCI address. Of a MIG device that is made for the claim,
     empty until it is made."""
     kind: str = "gpu"
-    """`gpu` or `mig`."""
+    """`gpu`, `mig` or `vfio`."""
     parent_uuid: GpuUUID = GpuUUID("")
-    """The GPU of a MIG device; empty as the UUID is, and for a whole GPU."""
+    """The GPU of a MIG device; empty as the UUID is, and for a whole GPU. Of a vfio device, empty
+    if NVML has not described the GPU in this boot."""
     profile: str = ""
     """The profile of a MIG device, such as `1g.5gb`. It tells whether a device with its UUID is
     still the same: NVML derives the UUID from the place on the GPU."""
@@ -97,8 +99,20 @@ class GpuDeviceRecord(DeviceRecord):
         return self.memory_slices is not None
 
     @property
+    def is_vfio(self) -> bool:
+        """Whether it is a GPU that is bound to vfio for the claim, and given back with it."""
+        return self.kind == "vfio"
+
+    @property
+    def is_of_change(self) -> bool:
+        """Whether it is there by a change of the claim, and in a CDI spec of the claim's own."""
+        return self.is_made or self.is_vfio
+
+    @property
     def gpu_uuid(self) -> GpuUUID:
         """The GPU that it is, or is a part of; empty if it is not known."""
+        if self.is_vfio:
+            return self.parent_uuid
         return self.parent_uuid or GpuUUID(self.uuid)
 
     @property
@@ -137,7 +151,7 @@ class GpuClaimRecord(ChangingRecord):
     @property
     def has_all_gpus(self) -> bool:
         """Whether all its GPUs were on the node when the record was written."""
-        return all(device.gpu_uuid and device.pci for device in self.devices)
+        return all((device.is_vfio or device.gpu_uuid) and device.pci for device in self.devices)
 
     @property
     def made(self) -> tuple[MakeMigDevice, ...]:
@@ -148,6 +162,11 @@ class GpuClaimRecord(ChangingRecord):
     def left_modes(self) -> tuple[LeaveMigMode, ...]:
         """The GPUs whose MIG mode it has left on, when all else is undone."""
         return tuple(step for step in self.steps if isinstance(step, LeaveMigMode))
+
+    @property
+    def bound(self) -> tuple[BindVfio, ...]:
+        """The GPUs that are bound to vfio for it."""
+        return tuple(step for step in self.steps if isinstance(step, BindVfio))
 
     @property
     def daemons(self) -> tuple[ShareByMps, ...]:
@@ -167,7 +186,7 @@ class GpuClaimRecord(ChangingRecord):
     @property
     def has_own_spec(self) -> bool:
         """Whether devices of it are in a CDI spec of its own."""
-        return bool(self.made or self.daemons)
+        return bool(self.made or self.bound or self.daemons)
 
     def uuids_of(self, step: ShareByMps) -> tuple[DeviceUUID, ...]:
         """The UUIDs of the devices that share a daemon, sorted; those that are not made are not."""

@@ -7,7 +7,7 @@ a claim is no device of the node: its GPU is.
 
 from typing import Any
 
-from nvdra_api.ids import MigUUID
+from nvdra_api.ids import GpuUUID, MigUUID
 
 from nvdra_gpu_plugin.devices.claim_records import GpuDeviceRecord
 from nvdra_gpu_plugin.devices.inventory import Device, Gpu, Inventory, MigDevice, MigPartition
@@ -56,6 +56,16 @@ def find_gpu(device: GpuDeviceRecord, inventory: Inventory) -> Gpu | None:
     """The GPU of the node that a device is, or is a part of; None if it is not there."""
     found = inventory.by_uuid.get(device.gpu_uuid)
     return found if isinstance(found, Gpu) else None
+
+
+def vfio_fields(device: VfioDevice) -> dict[str, Any]:
+    """The same for a vfio device; its GPU as far as NVML has described it."""
+    return {
+        "kind": device.kind,
+        "pci": device.pci,
+        "uuid": device.uuid,
+        "parent_uuid": device.parent_uuid or GpuUUID(""),
+    }
 
 
 def find_vfio(device: GpuDeviceRecord, inventory: Inventory) -> VfioDevice | None:

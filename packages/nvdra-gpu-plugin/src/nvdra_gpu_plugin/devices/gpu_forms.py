@@ -10,6 +10,7 @@ Pure: it follows from what sysfs and NVML say, or have said, and from the claims
 | NVIDIA | a claim of the GPU | no | the GPU's form only |
 | any | a claim of the vfio device | yes | both, the GPU as it was described before |
 | any | a claim of the vfio device | no | the vfio device only |
+| vfio | a claim, at the last look | | as if that claim had it: its GPU is about to be given back |
 | vfio | no claim | either | the vfio device only, or nothing: the setting `passthrough.prebound` |
 | any | a claim that cannot be undone | either | nothing |
 
@@ -69,14 +70,17 @@ class Candidate:
     """A whole GPU as sysfs shows it.
 
     Attributes:
-        device: What would be offered, without its parent's facts.
+        device: What would be offered.
         is_on_vfio: Whether a vfio driver has it.
+        is_claimed: Whether a claim had it as a vfio device when sysfs was read. What is read of the
+            driver and what the records say may be of different moments.
         can_be_passed: Whether its board has no refusal.
     """
 
     device: VfioDevice
     is_on_vfio: bool
     can_be_passed: bool
+    is_claimed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,10 +130,10 @@ def find(
             continue
         known = gpu or remembered.get(pci)
         hold = held.get(pci)
-        device = _with_parent(candidate.device, known)
+        device = with_parent(candidate.device, known)
         if hold is Hold.UNDO_FAILED:
             found.append(Forms(pci, withheld=Withheld.UNDO_FAILED))
-        elif hold is Hold.VFIO:
+        elif hold is Hold.VFIO or (candidate.is_on_vfio and candidate.is_claimed):
             found.append(Forms(pci, known if keeps_counters else None, device))
         elif candidate.is_on_vfio:
             withheld = _of_prebound(candidate, prebound)
@@ -170,7 +174,8 @@ def _of_gpu(candidate: Candidate, known: Gpu | None, *, is_used: bool) -> Withhe
     return Withheld.IN_USE if is_used else None
 
 
-def _with_parent(device: VfioDevice, gpu: Gpu | None) -> VfioDevice:
+def with_parent(device: VfioDevice, gpu: Gpu | None) -> VfioDevice:
+    """The vfio device with what NVML says of its GPU, if that is known."""
     if gpu is None:
         return device
     return replace(device, parent_uuid=gpu.uuid, parent_product_name=gpu.product_name)

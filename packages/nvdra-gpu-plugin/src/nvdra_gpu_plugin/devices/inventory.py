@@ -247,6 +247,9 @@ MadePlaces = frozenset[tuple[int, int]]
 Device = Gpu | MigDevice
 """What exists on the node."""
 
+Allocated = Device | MigPartition | VfioDevice
+"""What a claim may have been allocated."""
+
 
 @dataclass(frozen=True, slots=True)
 class Fault:
@@ -277,6 +280,7 @@ class Inventory:
         devices: What they offer, in the same order.
         by_name: Every GPU and every MIG device, also a GPU in MIG mode, which is not offered.
         by_uuid: The same by UUID.
+        vfio_by_name: The vfio devices.
         partitions: What can be made on the GPUs, by name.
     """
 
@@ -285,6 +289,7 @@ class Inventory:
     devices: tuple[Device, ...] = field(init=False)
     by_name: Mapping[DeviceName, Device] = field(init=False)
     by_uuid: Mapping[DeviceUUID, Device] = field(init=False)
+    vfio_by_name: Mapping[DeviceName, VfioDevice] = field(init=False)
     partitions: Mapping[DeviceName, MigPartition] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -297,6 +302,7 @@ class Inventory:
             partition.name: partition for gpu in self.gpus for partition in gpu.partitions
         }
         object.__setattr__(self, "partitions", partitions)
+        object.__setattr__(self, "vfio_by_name", {device.name: device for device in self.vfio})
 
     def without(self, faults: Iterable[Fault]) -> "Inventory":
         """The inventory without GPUs and MIG devices that cannot be used."""

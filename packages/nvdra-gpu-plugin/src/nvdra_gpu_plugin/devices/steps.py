@@ -192,12 +192,12 @@ class BoundFunction(_Frozen):
 class BindVfio(Change):
     """Bind a GPU to vfio, for a virtual machine. Its inverse gives it the former driver back.
 
-    It is no step of a record yet: no claim gets such a device in this version.
-
     Attributes:
         pci: The GPU. Nothing else names it while it is on vfio.
         gpu: The same, if its UUID is known; changes of one GPU follow one another.
         module: The module of the vfio driver.
+        backend_policy: Which nodes the claim's containers get, as in a `VfioDeviceConfig`.
+        enable_api_device: Whether they get the control node, too.
         functions: The GPU, first, and the further functions of its board, with what they had in
             this boot before the claim was prepared; empty until they were looked at.
     """
@@ -208,6 +208,8 @@ class BindVfio(Change):
     pci: PciAddress
     gpu: GpuUUID = GpuUUID("")
     module: str
+    backend_policy: str = ""
+    enable_api_device: bool = False
     functions: tuple[BoundFunction, ...] = ()
 
     @property
@@ -224,7 +226,13 @@ class BindVfio(Change):
 
 
 Step = Annotated[
-    MakeMigDevice | DisableMigMode | LeaveMigMode | ShareByTime | SetComputeMode | ShareByMps,
+    MakeMigDevice
+    | DisableMigMode
+    | LeaveMigMode
+    | BindVfio
+    | ShareByTime
+    | SetComputeMode
+    | ShareByMps,
     Field(discriminator="step"),
 ]
 """One step. A record has its steps in the order in which they are done: those of MPS are last."""

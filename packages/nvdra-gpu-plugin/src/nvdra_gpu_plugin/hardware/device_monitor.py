@@ -22,6 +22,7 @@ from nvdra_runtime.node.nvml_lock import SessionHold
 from nvdra_runtime.process import background_tasks, timeouts
 from nvdra_runtime.process.clock import Clock
 from nvdra_runtime.process.worker import Worker, WorkerGroup
+from nvdra_runtime.telemetry import logs
 
 from nvdra_gpu_plugin.cdi.spec_files import SpecFiles
 from nvdra_gpu_plugin.cdi.spec_updater import SpecState, SpecUpdater
@@ -35,6 +36,9 @@ from nvdra_gpu_plugin.hardware.discovery import Discovery, MadeForClaims
 from nvdra_gpu_plugin.hardware.event_watcher import EventWatcher
 from nvdra_gpu_plugin.hardware.gpu_probe import GpuProbe
 from nvdra_gpu_plugin.hardware.gpu_session import RELEASE_TIMEOUT_S, GpuSession
+from nvdra_gpu_plugin.passthrough.vfio_discovery import VfioDiscovery
+
+LOG = logs.logger(__name__)
 
 _INTERVAL_S: Final = 5.0
 """Between two inspections. One is some 200 `lstat` calls, a millisecond. Probes run by
@@ -111,7 +115,7 @@ class DeviceMonitor:
         while True:
             is_wanted = self.session.is_wanted
             if is_wanted:
-                await self._set_state(await self._inspect_or_explain())
+                await self._set_state(await self._with_vfio(await self._inspect_or_explain()))
             else:
                 await self.session.close(RELEASE_TIMEOUT_S)
                 # What is known of the GPUs stays as it is.
@@ -182,6 +186,18 @@ class DeviceMonitor:
         )
         return device_state.derive(self.probes, self._spec_state)
 
+    async def _with_vfio(self, state: DeviceState) -> DeviceState:
+        """The state with what the PCI bus says."""
+        if self._discovery.vfio is None:
+            return state
+        described = () if state.snapshot is None else state.snapshot.inventory.gpus
+        try:
+            found = await self._files.run(self._discovery.vfio.look, described)
+        except OSError as error:
+            LOG.warning("The PCI bus cannot be read", error=str(error))
+            found = self.state.passthrough
+        return state.with_passthrough(found, self._spec_updater.options())
+
     async def _check_mig_instances(self) -> None:
         """Query GPUs at once whose MIG instances were made or destroyed."""
         gpus = [probe.gpu for probe in self.probes if probe.gpu is not None]
@@ -222,6 +238,7 @@ async def running(
     finds_partitions: bool = False,
     numbers: GpuNumbers = MINORS_ONLY,
     hold: SessionHold | None = None,
+    vfio: VfioDiscovery | None = None,
 ) -> AsyncIterator[DeviceMonitor]:
     """Monitor the node while the block runs. Leaving the block closes the NVML session.
 
@@ -229,7 +246,7 @@ async def running(
     events of the GPUs are waited for in every session. MIG devices that are `made_for_claims` are
     no change of the node. With `finds_partitions`, MIG devices can be made for claims
     (`DynamicMIG`). GPUs are named after their `numbers`. `hold` is
-    held while NVML is open.
+    held while NVML is open. `vfio` finds GPUs for virtual machines (`PassthroughSupport`).
     """
     monitor = DeviceMonitor(
         host,
@@ -238,7 +255,7 @@ async def running(
         NvmlSessions(threads.start_worker("nvml"), observe, hold),
         files,
         threads,
-        Discovery(host, numbers, made_for_claims, finds_partitions),
+        Discovery(host, numbers, made_for_claims, finds_partitions, vfio),
         events,
     )
     async with monitor.running(is_released):

@@ -2,16 +2,20 @@
 """What is known of the node's GPUs, as a value that follows from probes and the CDI spec."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nvdra_api.errors import Reason
 from nvdra_api.ids import DeviceName, PciAddress
+from nvdra_cdi.nvidia.options import Options
 
+from nvdra_gpu_plugin.cdi import node_spec
 from nvdra_gpu_plugin.cdi.node_spec import NodeSpec
 from nvdra_gpu_plugin.cdi.spec_updater import SpecState
 from nvdra_gpu_plugin.devices.inventory import Device, Fault, Gpu, Inventory
 from nvdra_gpu_plugin.hardware.gpu_probe import GpuProbe
 from nvdra_gpu_plugin.hardware.probe_state import Status
+from nvdra_gpu_plugin.passthrough import vfio_discovery
+from nvdra_gpu_plugin.passthrough.vfio_discovery import Passthrough
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +24,11 @@ class Snapshot:
 
     inventory: Inventory
     spec: NodeSpec
+
+    @property
+    def has_driver(self) -> bool:
+        """Whether there is a driver of NVIDIA, so that it has GPUs and not only vfio devices."""
+        return bool(self.spec.generation.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +42,7 @@ class DeviceState:
         awaited: GPUs that NVML reports and that have not described themselves yet, or only after
             the spec was made, by device name; None for one whose name is not known either. They are
             not in the snapshot.
+        passthrough: The GPUs with regard to virtual machines; nothing without the gate.
         is_released: Whether NVML is released. All else is as it was before, and is not looked at.
     """
 
@@ -40,6 +50,7 @@ class DeviceState:
     node_fault: Fault | None = None
     faults: tuple[Fault, ...] = ()
     awaited: tuple[DeviceName | None, ...] = ()
+    passthrough: Passthrough = vfio_discovery.NOTHING
     is_released: bool = False
 
     @property
@@ -47,7 +58,23 @@ class DeviceState:
         """Whether the driver works and there is no GPU."""
         if self.snapshot is None or self.faults or self.awaited:
             return False
-        return not self.snapshot.inventory.gpus
+        return not (self.snapshot.inventory.gpus or self.snapshot.inventory.vfio)
+
+    def with_passthrough(self, found: Passthrough, options: Options) -> "DeviceState":
+        """The state with vfio devices, which need no driver of NVIDIA.
+
+        Args:
+            found: What the PCI bus says.
+            options: Where CDI specs find device nodes.
+        """
+        snapshot = self.snapshot
+        if snapshot is not None:
+            snapshot = replace(
+                snapshot, inventory=Inventory(snapshot.inventory.gpus, found.devices)
+            )
+        elif found.devices:
+            snapshot = Snapshot(Inventory(vfio=found.devices), node_spec.without_driver(options))
+        return replace(self, snapshot=snapshot, passthrough=found)
 
 
 def derive(probes: Sequence[GpuProbe], spec_state: SpecState) -> DeviceState:

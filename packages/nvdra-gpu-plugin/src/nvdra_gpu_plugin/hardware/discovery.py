@@ -22,6 +22,7 @@ from nvdra_gpu_plugin.driver.nvml_sessions import DriverVersions
 from nvdra_gpu_plugin.hardware import mig_discovery
 from nvdra_gpu_plugin.hardware.mig_discovery import Instances, Listing
 from nvdra_gpu_plugin.passthrough import pci_functions
+from nvdra_gpu_plugin.passthrough.vfio_discovery import VfioDiscovery
 
 ARCHITECTURES: Final = {
     2: "Kepler",
@@ -81,12 +82,14 @@ class Discovery:
         numbers: The numbers in the names of GPUs.
         made_on: Where on a GPU MIG devices are made for claims.
         finds_partitions: Whether MIG devices can be made for claims (`DynamicMIG`).
+        vfio: Finds GPUs for virtual machines (`PassthroughSupport`).
     """
 
     host: Host
     numbers: GpuNumbers = MINORS_ONLY
     made_on: MadeForClaims = lambda _: frozenset()
     finds_partitions: bool = False
+    vfio: VfioDiscovery | None = None
 
     def describe(
         self,

@@ -16,6 +16,7 @@ from nvdra_api.ids import GpuUUID
 from nvdra_runtime.claims.records import Change
 from nvdra_runtime.node.nvml import DeviceHandle, Nvml, NvmlError
 
+from nvdra_gpu_plugin.devices.steps import BindVfio
 from nvdra_gpu_plugin.hardware import nvml_failures
 from nvdra_gpu_plugin.hardware.device_monitor import DeviceMonitor
 from nvdra_gpu_plugin.hardware.gpu_probe import GpuProbe
@@ -38,7 +39,10 @@ class GpuChanges:
         """Whether the GPU of a change is certainly not on the node: there is nothing to undo.
 
         That is so if the driver works, all GPUs have described themselves, and it is none of them.
+        Of a GPU that is, or was, on vfio, the PCI bus says it.
         """
+        if isinstance(change, BindVfio) or self._is_on_bus(change.place):
+            return False
         if self._monitor.state.snapshot is None or not self._monitor.session.is_usable.is_set():
             return False
         states = [probe.state for probe in self._monitor.session.probes]
@@ -47,6 +51,12 @@ class GpuChanges:
             and (not state.is_compute if state.gpu is None else state.gpu.uuid != change.place)
             for state in states
         )
+
+    def _is_on_bus(self, gpu: str) -> bool:
+        """Whether a GPU that NVML has described in this boot is on the PCI bus."""
+        found = self._monitor.state.passthrough
+        on_bus = {board.gpu.pci for board in found.boards}
+        return any(known.uuid == gpu and known.pci in on_bus for known in found.remembered)
 
     async def run(
         self,

@@ -5,9 +5,10 @@ import asyncio
 from collections.abc import Collection
 
 from nvdra_api.errors import PermanentError, Reason, RetryableError
-from nvdra_api.ids import DeviceName, DeviceUUID
+from nvdra_api.ids import DeviceName, DeviceUUID, PciAddress
 
 from nvdra_gpu_plugin.devices import device_names
+from nvdra_gpu_plugin.devices.inventory import Gpu
 from nvdra_gpu_plugin.devices.steps import MakeMigDevice
 from nvdra_gpu_plugin.hardware.device_monitor import DeviceMonitor
 from nvdra_gpu_plugin.hardware.device_state import DeviceState, Snapshot
@@ -31,16 +32,18 @@ class NodeGpus:
         """The usable GPUs and their CDI spec; None while no GPU can be used."""
         return self._monitor.state.snapshot
 
-    def usable(self, where: str) -> Snapshot:
+    def usable(self, where: str, devices: Collection[str] = ()) -> Snapshot:
         """The usable GPUs and their CDI spec.
 
         Args:
             where: The node, for the error.
+            devices: What is needed of them. A vfio device needs no driver of NVIDIA.
 
         Raises:
             RetryableError: `DriverMismatch`: no GPU can be used.
         """
-        if self.snapshot is None:
+        needs_driver = not all(map(device_names.is_vfio_name, devices))
+        if self.snapshot is None or (needs_driver and not self.snapshot.has_driver):
             raise RetryableError(
                 Reason.DRIVER_MISMATCH,
                 f"the GPUs of {where} cannot be used: {self.problem}",
@@ -107,9 +110,26 @@ class NodeGpus:
             if probe.gpu is not None and probe.gpu.uuid == step.gpu
         )
 
+    @property
+    def serial(self) -> int:
+        """Increases with every change of `state`."""
+        return self._monitor.serial
+
     async def changed_since(self, serial: int) -> int:
         """Wait until `state` is newer than `serial`, and return its serial number."""
         return await self._monitor.changed_since(serial)
+
+    def away(self, names: Collection[str]) -> list[Gpu]:
+        """The GPUs of these devices that are on vfio, or come back from it."""
+        wanted = {device_names.parent_name(DeviceName(name)) for name in names}
+        remembered = (gpu for gpu in self.state.passthrough.remembered if gpu.name in wanted)
+        known = {} if self.snapshot is None else self.snapshot.inventory.by_uuid
+        return [gpu for gpu in remembered if gpu.uuid not in known]
+
+    def is_on_vfio(self, pci: PciAddress) -> bool:
+        """Whether a vfio driver had the GPU at the last look."""
+        candidates = self.state.passthrough.candidates
+        return any(each.is_on_vfio for each in candidates if each.device.pci == pci)
 
     async def wait_discovered(self, deadline: float) -> None:
         """Wait until the node has been inspected once.

@@ -18,7 +18,7 @@ from nvdra_api.v1beta1 import GpuConfig, MigDeviceConfig, sharing
 from nvdra_api.v1beta1.sharing import InvalidDeviceSelectorError, InvalidLimitError, MpsConfig
 from nvdra_runtime.claims.opaque_configs import ConfiguredResult
 
-from nvdra_gpu_plugin.devices.inventory import Device, Gpu, MigPartition
+from nvdra_gpu_plugin.devices.inventory import Allocated, Gpu, MigPartition
 from nvdra_gpu_plugin.devices.steps import ShareByMps
 
 _DIGITS: Final = 5
@@ -40,7 +40,7 @@ def mps_config(entry: ConfiguredResult) -> MpsConfig | None:
 def steps(
     claim: ClaimRef,
     configured: Sequence[ConfiguredResult],
-    devices: Sequence[Device | MigPartition],
+    devices: Sequence[Allocated],
 ) -> tuple[ShareByMps, ...]:
     """The daemons that a claim needs, in the order of its devices.
 
@@ -48,7 +48,7 @@ def steps(
         PermanentError: `InvalidConfig`: a GPU cannot be shared by several users, a memory limit is
             for a device that does not have this config, or a request would need several daemons.
     """
-    groups: dict[object, list[tuple[ConfiguredResult, Device | MigPartition]]] = {}
+    groups: dict[object, list[tuple[ConfiguredResult, Allocated]]] = {}
     for entry, device in zip(configured, devices, strict=True):
         if mps_config(entry) is not None:
             mig_device = None if isinstance(device, Gpu) else device.name
@@ -109,9 +109,7 @@ def daemon_id(claim: ClaimUID, uuids: Iterable[DeviceUUID]) -> str:
     return f"{claim}-{digest[:_DIGITS]}"
 
 
-def _step(
-    claim: ClaimRef, group: Sequence[tuple[ConfiguredResult, Device | MigPartition]]
-) -> ShareByMps:
+def _step(claim: ClaimRef, group: Sequence[tuple[ConfiguredResult, Allocated]]) -> ShareByMps:
     entry, first = group[0]
     config = mps_config(entry) or MpsConfig()
     if config.multi_user:
@@ -134,7 +132,7 @@ def _step(
 
 
 def _check_requests(
-    claim: ClaimRef, groups: Iterable[Sequence[tuple[ConfiguredResult, Device | MigPartition]]]
+    claim: ClaimRef, groups: Iterable[Sequence[tuple[ConfiguredResult, Allocated]]]
 ) -> None:
     """Check that no request has devices of two daemons: a container connects to one."""
     seen: dict[str, str] = {}
@@ -153,7 +151,7 @@ def _check_requests(
         seen |= names
 
 
-def _check_multi_user(claim: ClaimRef, devices: Iterable[Device | MigPartition]) -> None:
+def _check_multi_user(claim: ClaimRef, devices: Iterable[Allocated]) -> None:
     """Check that MPS on these GPUs lets several users in. A MIG device always does."""
     too_old = [
         f"{device.name} ({device.uuid}) has {device.compute_capability}"

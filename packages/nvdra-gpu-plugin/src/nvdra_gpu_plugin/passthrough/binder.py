@@ -159,6 +159,8 @@ class Binder:
         if number == BLOCKED:
             with self._lock:
                 self._pending.append((PendingWrite(action, since, writer.pid), writer))
+            if action.step is Step.BIND:  # the driver starts the GPU; no process is in the way
+                raise _failure(action, bus, f"the write to {path} has not returned")
             raise _busy(action, f"the write to {path} has not returned")
         if number and not self._has_effect(action):
             raise _failure(action, bus, f"writing {text.strip() or 'a newline'!r} to {path}: "

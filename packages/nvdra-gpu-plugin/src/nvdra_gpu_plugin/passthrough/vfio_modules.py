@@ -31,6 +31,7 @@ _FIELDS: Final = re.compile(
     f"(?:pci:)?v{_LONG}d{_LONG}sv{_LONG}sd{_LONG}bc{_SHORT}sc{_SHORT}i{_SHORT}"
 )
 """Vendor, device, both of the subsystem, base class, subclass, interface: `pci_uevent` of Linux."""
+_LISTS: Final = ("modules.alias", "modules.dep", "modules.builtin")
 _FILE: Final = re.compile(r"([^/\s:]+)\.ko(?:\.\w+)?(?::.*)?$")
 
 
@@ -66,23 +67,37 @@ def choose(aliases: str, modalias: str) -> str:
     return module
 
 
-def read(host: Host, modules_root: Path, release: str | None = None) -> VfioModules:
-    """Read what modules there are. What cannot be read is not there.
+class ModuleFiles:
+    """What the node's kernel has of modules. The lists of one kernel are read once."""
 
-    Args:
-        host: Where sysfs is.
-        modules_root: The node's `/lib/modules`.
-        release: The kernel's release; by default, that of the running one.
-    """
-    directory = modules_root / (release or os.uname().release)
-    listed = f"{_text(directory / 'modules.dep')}\n{_text(directory / 'modules.builtin')}"
-    files = (_FILE.search(line.partition(":")[0]) for line in listed.splitlines())
-    names = {_canonical(found[1]) for found in files if found}
-    try:
-        loaded = {path.name for path in (host.sys / "module").iterdir()}
-    except OSError:
-        loaded = set()
-    return VfioModules(_text(directory / "modules.alias"), frozenset(names | loaded))
+    def __init__(self, host: Host, modules_root: Path, release: str | None = None) -> None:
+        """Create it without reading.
+
+        Args:
+            host: Where sysfs is.
+            modules_root: The node's `/lib/modules`.
+            release: The kernel's release; by default, that of the running one.
+        """
+        self._host = host
+        self._directory = modules_root / (release or os.uname().release)
+        self._times: tuple[int, ...] = ()
+        self._aliases = ""
+        self._installed: frozenset[str] = frozenset()
+
+    def read(self) -> VfioModules:
+        """Read what modules there are. What cannot be read is not there."""
+        times = tuple(_time(self._directory / name) for name in _LISTS)
+        if times != self._times:
+            self._times = times
+            self._aliases, *lists = (_text(self._directory / name) for name in _LISTS)
+            lines = "\n".join(lists).splitlines()
+            files = (_FILE.search(line.partition(":")[0]) for line in lines)
+            self._installed = frozenset(_canonical(found[1]) for found in files if found)
+        try:
+            loaded = {path.name for path in (self._host.sys / "module").iterdir()}
+        except OSError:
+            loaded = set()
+        return VfioModules(self._aliases, self._installed | loaded)
 
 
 def driver_of(module: str, drivers: Collection[str]) -> str | None:
@@ -124,6 +139,14 @@ def _matches(aliases: str, wanted: Sequence[str]) -> Iterator[tuple[int, str]]:
 
 def _canonical(module: str) -> str:
     return module.replace("-", "_")
+
+
+def _time(path: Path) -> int:
+    """When a file was changed, in nanoseconds; -1 if there is none."""
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return -1
 
 
 def _text(path: Path) -> str:

@@ -101,8 +101,9 @@ class PoolUpdater:
 
     def _has_counters(self, published: Slice) -> bool:
         snapshot = self._gpus.state.snapshot
-        has_partitions = snapshot is not None and bool(snapshot.inventory.partitions)
-        return has_partitions or bool(published.shared_counters)
+        if snapshot is not None and (snapshot.inventory.partitions or snapshot.inventory.vfio):
+            return True
+        return bool(published.shared_counters)
 
     async def _note_changes(self) -> None:
         serial = 0
@@ -126,7 +127,10 @@ class PoolUpdater:
         faulty = {fault.device for fault in withdrawn}
         lost = [DeviceName(each.device) for each in state.faults if each not in withdrawn]
         awaited = layout.still_awaited(published, inventory, (*state.awaited, *lost), faulty)
-        offered = self._offer.of(inventory.without(withdrawn))
+        has_counters = limits is not None
+        offered = self._offer.of(
+            inventory.without(withdrawn), state.passthrough, has_counters=has_counters
+        )
         return self._make_pool(
             offered, awaited=awaited, taints=taints, limits=limits, policy=policy
         )

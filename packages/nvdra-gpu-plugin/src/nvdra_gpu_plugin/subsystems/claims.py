@@ -33,6 +33,7 @@ from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord
 from nvdra_gpu_plugin.hardware.gpu_changes import GpuChanges
 from nvdra_gpu_plugin.hardware.verification import GpuVerifier
 from nvdra_gpu_plugin.settings import Settings
+from nvdra_gpu_plugin.subsystems import passthrough
 from nvdra_gpu_plugin.subsystems.hardware import Hardware
 from nvdra_gpu_plugin.subsystems.mps import Mps
 from nvdra_gpu_plugin.subsystems.records import Records
@@ -132,6 +133,7 @@ def _engine(
         records.index,
         prepared_claims.boot_id,
         mps.daemons,
+        passthrough.binding(context, settings, hardware.monitor),
         keeps_mig_mode=settings.keep_mig_mode,
     )
     return Engine(kinds, claim_files, prepared_claims, changes.is_absent, context.telemetry)

@@ -2,13 +2,14 @@
 """What the plugin knows of the node's GPUs, and when it must leave NVML alone."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from nvdra_api.gates import Feature, FeatureGates
+from nvdra_api.ids import GpuUUID
 from nvdra_cdi.nvidia import driver_root as driver_roots
 from nvdra_cdi.nvidia.options import NEW_IN_1_20, Options
 from nvdra_cdi.rooted_files import RootedFiles as CdiHost
@@ -33,6 +34,7 @@ from nvdra_gpu_plugin.health.health_monitor import HealthMonitor
 from nvdra_gpu_plugin.nvml_release import nvml_release
 from nvdra_gpu_plugin.nvml_release.nvml_release import NvmlRelease
 from nvdra_gpu_plugin.nvml_release.prepare_gate import PrepareGate
+from nvdra_gpu_plugin.passthrough.vfio_discovery import VfioDiscovery
 from nvdra_gpu_plugin.publishing import gpu_report
 from nvdra_gpu_plugin.settings import Settings
 from nvdra_gpu_plugin.subsystems.records import Records
@@ -78,6 +80,7 @@ async def opened(
     gates: FeatureGates,
     records: Records,
     health: HealthMonitor | None,
+    vfio: VfioDiscovery | None,
     stop: asyncio.Event,
 ) -> AsyncIterator[Hardware]:
     """Look at the node's GPUs during the block."""
@@ -90,7 +93,8 @@ async def opened(
     watcher = None
     if health is not None:
         watcher = EventWatcher(context.threads, health.report, health.report_unmonitored)
-    numbers = GpuNumbers(records.index.held_numbers, settings.plugin_dir, prepared_claims.boot_id)
+    held = partial(_held_numbers, records, vfio)
+    numbers = GpuNumbers(held, settings.plugin_dir, prepared_claims.boot_id)
     await files.run(numbers.read)
     monitoring = device_monitor.running(
         context.host,
@@ -106,6 +110,7 @@ async def opened(
         finds_partitions=gates.is_enabled(Feature.DYNAMIC_MIG),
         numbers=numbers,
         hold=SessionHold(settings.plugin_dir),
+        vfio=vfio,
     )
     async with monitoring as monitor:
         gpus = NodeGpus(monitor)
@@ -122,6 +127,12 @@ async def opened(
             device_plugin=device_plugin.run, nvml_release=release.run
         ):
             yield Hardware(monitor, gpus, spec_files, refusals, gate, release, device_plugin)
+
+
+def _held_numbers(records: Records, vfio: VfioDiscovery | None) -> Mapping[GpuUUID, int]:
+    """The numbers under which GPUs are held; a GPU comes back from vfio under its own."""
+    known = {} if vfio is None else vfio.numbers()
+    return {**known, **records.index.held_numbers()}
 
 
 def is_released(plugin_dir: Path) -> bool:

@@ -15,6 +15,7 @@ from nvdra_runtime.process import background_tasks
 from nvdra_runtime.resourceslices.publisher import Publisher
 
 from nvdra_gpu_plugin import status_report
+from nvdra_gpu_plugin.devices.gpu_forms import Prebound
 from nvdra_gpu_plugin.health.health_monitor import HealthMonitor
 from nvdra_gpu_plugin.health.health_report import HealthReport
 from nvdra_gpu_plugin.publishing import field_support, layout
@@ -78,7 +79,7 @@ async def opened(
     counters = sharing = taints = report = None
     checks: dict[str, Check] = {}
     supports: list[FieldSupport] = []
-    if gates.is_enabled(Feature.DYNAMIC_MIG):
+    if gates.is_enabled(Feature.DYNAMIC_MIG) or gates.is_enabled(Feature.PASSTHROUGH):
         counters = FieldSupport(field_support.COUNTERS, node, context.events)
         supports.append(counters)
     if settings.shares is not None:
@@ -94,14 +95,14 @@ async def opened(
             )
             report = HealthReport(node, gpus, health, context.clock)
             checks["health"] = partial(_remark, taints)
-        if counters is not None:
+        if counters is not None and gates.is_enabled(Feature.DYNAMIC_MIG):
             checks["partitions"] = partial(_partitions_remark, hardware, counters)
         if sharing is not None:
             checks["shares"] = partial(_remark, sharing[1])
         updater = PoolUpdater(
             partial(layout.pool, gates=gates, node=node),
             gpus,
-            Offer(hardware.mode_refusals, records.prepared_claims),
+            _offer(settings, gates, records, hardware),
             publisher,
             GpuReport(node, context.events, context.metrics, taints),
             taints,
@@ -121,6 +122,12 @@ async def opened(
             await enter(background_tasks.running(field_support=partial(fields.run, api)))
         described = gpus, records.prepared_claims, taints
         yield Publishing(publisher, report, checks, partial(status_report.devices, *described))
+
+
+def _offer(settings: Settings, gates: FeatureGates, records: Records, hardware: Hardware) -> Offer:
+    passes_gpus = gates.is_enabled(Feature.PASSTHROUGH)
+    prebound = Prebound(settings.passthrough_prebound) if passes_gpus else None
+    return Offer(hardware.mode_refusals, records.prepared_claims, prebound)
 
 
 def _note_dropped(supports: Sequence[TaintSupport | FieldSupport], fields: tuple[str, ...]) -> None:

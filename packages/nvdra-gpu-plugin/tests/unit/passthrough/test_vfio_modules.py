@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 from nvdra_gpu_plugin.passthrough import vfio_modules
-from nvdra_gpu_plugin.passthrough.vfio_modules import ModuleError, VfioModules
+from nvdra_gpu_plugin.passthrough.vfio_modules import ModuleError, ModuleFiles, VfioModules
 from nvdra_runtime.node.host import Host
 
 GH200 = "pci:v000010DEd00002342sv000010DEsd000016EBbc03sc02i00"
@@ -49,18 +49,18 @@ def test_a_module_is_available_if_it_is_loaded_built_in_or_can_be_loaded(tmp_pat
     (modules / "modules.builtin").write_text("kernel/drivers/vfio/pci/mlx5/mlx5-vfio-pci.ko\n")
     (modules / "modules.alias").write_text(GRACE)
     host = Host(sys=tmp_path / "sys")
-    found = vfio_modules.read(host, tmp_path / "modules", "6.12.1")
+    found = ModuleFiles(host, tmp_path / "modules", "6.12.1").read()
     assert found == VfioModules(GRACE, frozenset({"vfio_pci", "vfio", "mlx5_vfio_pci"}))
     assert found.module_for(H100) == "vfio_pci"
     assert found.module_for(GH200) is None
     (tmp_path / "sys/module/nvgrace_gpu_vfio_pci").mkdir(parents=True)
-    loaded = vfio_modules.read(host, tmp_path / "modules", "6.12.1")
+    loaded = ModuleFiles(host, tmp_path / "modules", "6.12.1").read()
     assert loaded.module_for(GH200) == "nvgrace_gpu_vfio_pci"
 
 
 def test_without_a_directory_of_modules_nothing_can_be_loaded(tmp_path: Path) -> None:
     host = Host(sys=tmp_path / "sys")
-    assert vfio_modules.read(host, tmp_path).module_for(H100) is None
+    assert ModuleFiles(host, tmp_path).read().module_for(H100) is None
 
 
 def test_the_driver_of_a_module_is_its_name_with_either_dash() -> None:

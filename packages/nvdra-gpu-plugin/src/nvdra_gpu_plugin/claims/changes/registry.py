@@ -12,9 +12,11 @@ from nvdra_gpu_plugin.claims.changes.mig_device import MigDeviceKind
 from nvdra_gpu_plugin.claims.changes.mig_mode import LeftMigModeKind, MigModeOffKind, ModeSwitch
 from nvdra_gpu_plugin.claims.changes.mps_daemon import MpsDaemonKind
 from nvdra_gpu_plugin.claims.changes.time_slice import TimeSliceKind
+from nvdra_gpu_plugin.claims.changes.vfio_binding import VfioBindingKind
 from nvdra_gpu_plugin.devices.claim_index import GpuClaimIndex
 from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord
 from nvdra_gpu_plugin.devices.steps import (
+    BindVfio,
     DisableMigMode,
     LeaveMigMode,
     MakeMigDevice,
@@ -38,6 +40,7 @@ class ChangeKinds:
         claims: GpuClaimIndex,
         boot_id: str,
         daemons: MpsDaemons,
+        vfio: VfioBindingKind,
         *,
         keeps_mig_mode: bool,
     ) -> None:
@@ -50,6 +53,7 @@ class ChangeKinds:
             claims: The claims of the node.
             boot_id: ID of the current boot.
             daemons: Starts and stops MPS control daemons.
+            vfio: Binds GPUs to vfio.
             keeps_mig_mode: Whether a GPU that was switched to MIG mode stays in it without claims.
         """
         switch = ModeSwitch(gpus, refusals)
@@ -57,6 +61,7 @@ class ChangeKinds:
             MakeMigDevice: MigDeviceKind(gpus, switch, claims, boot_id, keeps_mode=keeps_mig_mode),
             DisableMigMode: MigModeOffKind(gpus, switch),
             LeaveMigMode: LeftMigModeKind(switch),
+            BindVfio: vfio,
             ShareByTime: TimeSliceKind(gpus, claims, boot_id, host),
             SetComputeMode: ComputeModeKind(gpus),
             ShareByMps: MpsDaemonKind(daemons),

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What passes GPUs to virtual machines."""
+
+from pathlib import Path
+from typing import Final
+
+from nvdra_api.gates import Feature, FeatureGates
+from nvdra_runtime.kubeletplugin.plugin_context import PluginContext
+from nvdra_runtime.node import nvml_lock
+
+from nvdra_gpu_plugin.claims.changes.vfio_binding import VfioBindingKind, VfioHost
+from nvdra_gpu_plugin.devices.gpu_forms import Prebound
+from nvdra_gpu_plugin.hardware.device_monitor import DeviceMonitor
+from nvdra_gpu_plugin.hardware.session_pause import SessionPause
+from nvdra_gpu_plugin.passthrough import vfio_modules
+from nvdra_gpu_plugin.passthrough.binder import Binder
+from nvdra_gpu_plugin.passthrough.vfio_discovery import VfioDiscovery
+from nvdra_gpu_plugin.settings import Settings
+from nvdra_gpu_plugin.subsystems.records import Records
+
+_OWN_PROC: Final = Path("/proc")
+
+
+async def discovery(
+    context: PluginContext, settings: Settings, gates: FeatureGates, records: Records
+) -> VfioDiscovery | None:
+    """What finds vfio devices; None without the gate.
+
+    With the gate, programs of nvdra on this node give up NVML when a GPU is taken from the driver.
+    """
+    if not gates.is_enabled(Feature.PASSTHROUGH):
+        return None
+    found = VfioDiscovery(
+        context.host,
+        settings.passthrough_modules_root,
+        vfio_modules.MODPROBE,
+        settings.plugin_dir,
+        records.prepared_claims.boot_id,
+        records.index.bound,
+        Prebound(settings.passthrough_prebound),
+    )
+    await context.files.run(nvml_lock.create, settings.plugin_dir)
+    await context.files.run(found.read_kept)
+    return found
+
+
+def binding(context: PluginContext, settings: Settings, monitor: DeviceMonitor) -> VfioBindingKind:
+    """What binds GPUs to vfio and gives them back, also those of claims when the gate is off."""
+    processes = settings.passthrough_proc_root
+    vfio = VfioHost(
+        context.host,
+        processes if processes.is_dir() else _OWN_PROC,
+        settings.passthrough_modules_root,
+        vfio_modules.MODPROBE,
+        Binder(context.host, context.clock),
+        context.threads.start_worker("vfio"),
+        context.clock,
+    )
+    return VfioBindingKind(vfio, SessionPause(monitor, settings.plugin_dir), context.telemetry)
