@@ -128,10 +128,10 @@ def _problem(snapshot: Snapshot, probe: GpuProbe, device: GpuDeviceRecord) -> Dr
 
     The error is returned, because the claim may have failed meanwhile for another GPU.
     """
+    missing = snapshot.spec.missing_paths(device.device)
     answer = _answer_of_nvml(snapshot, probe, device)
     if answer is not None and answer.reason is Reason.DRIVER_MISMATCH:
         return answer  # a driver that is not loaded has no device nodes either
-    missing = snapshot.spec.missing_paths(device.device)
     if missing:
         return PermanentError(
             Reason.DEVICE_NODE_MISSING,
