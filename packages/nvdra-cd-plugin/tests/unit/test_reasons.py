@@ -12,8 +12,10 @@ DRIVER = raised_reasons.modules("nvdra_cd_plugin")
 NEVER_TOLD = {
     # Configs of GPUs raise it; those of this driver need no gate, as a test below shows.
     Reason.FEATURE_GATE_DISABLED,
-    # The engine names it, which knows the changes of all drivers; no channel is in MIG mode.
+    # The engine names them, which knows the changes of all drivers; no channel is in MIG mode, and
+    # none goes to vfio.
     Reason.MIG_MODE_REQUIRES_RESET,
+    Reason.VFIO_BIND_FAILED,
 }
 
 

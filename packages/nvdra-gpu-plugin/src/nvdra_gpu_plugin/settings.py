@@ -79,7 +79,8 @@ class Settings(PluginSettings):
     driver = names.GPU_DRIVER
     left_out: ClassVar[Mapping[str, str]] = {
         **settings.LEFT_OUT,
-        "--host-root": "passthrough is not part of this release",
+        "--host-root": "the host's root is not needed: --passthrough-proc-root (variable "
+        "PASSTHROUGH_PROC_ROOT) names a /proc, where the processes that use a GPU are found",
     }
 
     additional_xids_to_ignore: Annotated[str, AfterValidator(_check_xids)] = Field(

@@ -160,7 +160,7 @@ def test_a_registry_is_proposed_to_which_the_user_may_push(repository: str, prop
             "sets this variable itself",
         ),
         ("featureGates", {"MPSSuport": True}, "neither driver has"),
-        ("featureGates", {"PassthroughSupport": True}, "lacks the feature"),
+        ("featureGates", {"FabricManagerPartitioning": True}, "lacks the feature"),
         ("featureGates", {"MPSSupport": "yes"}, "is no boolean"),
     ],
 )

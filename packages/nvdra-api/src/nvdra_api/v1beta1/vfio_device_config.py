@@ -56,9 +56,7 @@ class VfioDeviceConfig(DeviceConfig):
         return tuple(self._problems(gates))
 
     def _problems(self, gates: FeatureGates) -> Iterator[Problem]:
-        if not gates.is_available(Feature.PASSTHROUGH):
-            yield Problem("", f"{self.kind} is not available in this version of the driver")
-        elif not gates.is_enabled(Feature.PASSTHROUGH):
+        if not gates.is_enabled(Feature.PASSTHROUGH):
             yield Problem(
                 "",
                 f'{self.kind} requires the "{Feature.PASSTHROUGH}" feature gate',

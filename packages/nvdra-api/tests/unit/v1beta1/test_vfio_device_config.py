@@ -2,7 +2,7 @@
 """VfioDeviceConfig: implied defaults, its feature gate and its policy."""
 
 from nvdra_api.errors import Reason
-from nvdra_api.gates import Feature, FeatureGates
+from nvdra_api.gates import FeatureGates
 from nvdra_api.v1beta1 import VfioDeviceConfig
 from nvdra_api.v1beta1.vfio_device_config import IommuConfig
 
@@ -22,13 +22,6 @@ def test_a_disabled_gate_is_a_problem() -> None:
     (problem,) = VfioDeviceConfig().problems(NO_GATES)
     assert problem.text == 'VfioDeviceConfig requires the "PassthroughSupport" feature gate'
     assert problem.reason is Reason.FEATURE_GATE_DISABLED
-
-
-def test_a_release_without_passthrough_is_a_problem_whatever_the_gate() -> None:
-    for gates in (NO_GATES, PASSTHROUGH):
-        (problem,) = VfioDeviceConfig().problems(gates.without({Feature.PASSTHROUGH}))
-        assert problem.text == "VfioDeviceConfig is not available in this version of the driver"
-        assert problem.reason is Reason.INVALID_CONFIG
 
 
 def test_a_problem_with_the_policy_names_the_valid_ones() -> None:
