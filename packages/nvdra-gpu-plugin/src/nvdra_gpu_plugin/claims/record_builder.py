@@ -17,6 +17,7 @@ from nvdra_runtime.claims.claim_reader import ClaimReader
 from nvdra_runtime.claims.kubelet_checkpoint import CheckpointClaim, CheckpointDevice
 from nvdra_runtime.process.worker import Worker
 
+from nvdra_gpu_plugin.claims import vfio_recovery
 from nvdra_gpu_plugin.claims.claim_metadata import ClaimMetadata
 from nvdra_gpu_plugin.claims.node_specs import NodeSpecs
 from nvdra_gpu_plugin.devices import device_identity, device_names
@@ -78,6 +79,8 @@ class RecordBuilder:
             generation = await self._generation(claim)
             record = _claim_record(claim, generation, inventory, _results(found))
             record = await self._with_daemons(_with_steps(record, inventory, self._boot_id))
+            boards = self._gpus.state.passthrough.boards
+            record = vfio_recovery.with_bindings(record, inventory, boards, self._boot_id)
             # The files of a claim that is gone stay as they are, and go with a later start.
             if found is not None and any(device.metadata for device in record.devices):
                 record = self._metadata.recovered(record, found, inventory)

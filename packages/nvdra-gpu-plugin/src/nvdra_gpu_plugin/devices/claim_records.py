@@ -186,7 +186,7 @@ class GpuClaimRecord(ChangingRecord):
     @property
     def has_own_spec(self) -> bool:
         """Whether devices of it are in a CDI spec of its own."""
-        return bool(self.made or self.bound or self.daemons)
+        return bool(self.made or self.bound or self.daemons) and not self.is_foreign
 
     def uuids_of(self, step: ShareByMps) -> tuple[DeviceUUID, ...]:
         """The UUIDs of the devices that share a daemon, sorted; those that are not made are not."""
