@@ -60,7 +60,7 @@ async def test_a_gpu_that_the_reference_has_bound_goes_back_to_the_driver_when_i
         assert list(cdi_names(again)) == [f"{kind}={name}"]
         refused = (await rig.dra.unprepare([claim]))[claim.uid].error
         assert refused.startswith("VfioDeviceBusy: "), refused
-        assert f"process {machine.pid}" in refused
+        assert f"(pid {machine.pid})" in refused
         assert rig.driver_of(1) == VFIO
         machine.terminate()
     assert not (await rig.dra.unprepare([claim]))[claim.uid].error
