@@ -210,6 +210,25 @@ def set_pci_faults(state: State, address: str, faults: Faults) -> None:
         pci_records.write(now, pci_bus.with_state(bus, address, changed))
 
 
+def count_pci_errors(state: State, address: str, *, fatal: int = 0, nonfatal: int = 0) -> None:
+    """Lets the kernel count errors that a PCI function reports (AER). Nothing else happens to it.
+
+    Raises:
+        StateError: The node has no such function, or it is not on the bus.
+    """
+    with state.transaction() as now:
+        bus = pci_records.read(now, state.description())
+        found = bus.state(address)
+        if found is None:
+            raise StateError(f"there is no PCI function {address}")
+        counted = replace(
+            found,
+            fatal_errors=found.fatal_errors + fatal,
+            nonfatal_errors=found.nonfatal_errors + nonfatal,
+        )
+        pci_records.write(now, pci_bus.with_state(bus, address, counted))
+
+
 def set_initialisation(state: State, gpu: Gpu, milliseconds: int) -> None:
     """Sets the time that the GPU needs to answer its first client without persistence mode."""
     with state.transaction() as now:

@@ -44,7 +44,9 @@ class VfioModules(Frozen):
     Attributes:
         loaded: Whether vfio-pci is loaded at boot.
         missing: Names of modules that this kernel does not have, such as `vfio_pci`.
+        d3cold: Whether the boards are cut off while they sleep on vfio, as firmware can offer it.
     """
 
     loaded: bool
     missing: tuple[str, ...]
+    d3cold: bool

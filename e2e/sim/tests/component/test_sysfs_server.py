@@ -22,7 +22,7 @@ import pytest
 from nvdra_sim import incidents
 from nvdra_sim.pci.bus import Faults
 from nvdra_sim.simctl import main as simctl
-from nvdra_sim.state_file import clients
+from nvdra_sim.state_file import clients, pci_records
 from nvdra_sim.sysfs_server import connection
 from nvdra_sim.testing.passthrough_fixtures import MakeServedNode, ServedNode
 
@@ -120,6 +120,13 @@ def to_vfio(node: ServedNode, index: int) -> None:
     assert write(node.device(index) / "driver_override", VFIO) == 0
     assert unbind(node, index) == 0
     assert write(node.sys / "bus/pci/drivers/vfio-pci/bind", node.address(index)) == 0
+
+
+def wake_ups(node: ServedNode) -> int:
+    """How often reads have woken the first GPU."""
+    state = node.state
+    bus = pci_records.read(state.snapshot(), state.description())
+    return bus.states[node.address(0)].wake_ups
 
 
 def procfs(node: ServedNode, index: int) -> Path:
@@ -400,6 +407,47 @@ def test_the_configuration_of_a_function_that_fell_off_reads_as_ones(
     assert set(config.read_bytes()) == {0xFF}
     incidents.set_pci_faults(node.state, node.address(0), Faults())
     assert config.read_bytes()[:2] == b"\xde\x10"
+
+
+def test_a_read_of_the_configuration_wakes_a_function_from_d3cold_and_no_other_one(
+    served_node: MakeServedNode,
+) -> None:
+    cold = served_node("t4", node={"vfio": {"loaded": True, "d3cold": True}})
+    warm = served_node("t4", node=LOADED)
+    for node, power in ((cold, "D3cold"), (warm, "D3hot")):
+        to_vfio(node, 0)
+        (node.device(0) / "aer_dev_fatal").read_text()
+        assert (node.device(0) / "power_state").read_text().strip() == power
+        assert wake_ups(node) == 0
+        assert (node.device(0) / "config").read_bytes()[:2] == b"\xde\x10"
+        assert (node.device(0) / "current_link_width").read_text() == "16\n"
+    assert (wake_ups(cold), wake_ups(warm)) == (2, 0)
+
+
+def test_a_function_is_awake_while_a_process_has_it_open(served_node: MakeServedNode) -> None:
+    node = served_node("t4", node={"vfio": {"loaded": True, "d3cold": True}})
+    to_vfio(node, 0)
+    power, speed = (node.device(0) / name for name in ("power_state", "current_link_speed"))
+    status = node.device(0) / "power/runtime_status"
+    assert (power.read_text(), status.read_text()) == ("D3cold\n", "suspended\n")
+    with running(node, *holding(node, "device", group_of(node, 0), node.address(0))) as machine:
+        assert line(machine)
+        assert (power.read_text(), status.read_text()) == ("D0\n", "active\n")
+        assert speed.read_text() == "8.0 GT/s PCIe\n"
+        assert wake_ups(node) == 0
+    wait_until(lambda: power.read_text() == "D3cold\n", "the function sleeps again")
+
+
+def test_simctl_lets_a_link_be_narrow_and_counts_errors(served_node: MakeServedNode) -> None:
+    node = served_node("t4")
+    state = ["--state", str(node.state_path)]
+    simctl.output_of(["pci", "error", node.address(0), "fatal", "--count", "2", *state])
+    simctl.output_of(["pci", "fault", node.address(0), "--link-width", "8", *state])
+    width, errors = (node.device(0) / name for name in ("current_link_width", "aer_dev_fatal"))
+    wait_until(lambda: width.read_text() == "8\n", "the link is narrow")
+    wait_until(lambda: "TOTAL_ERR_FATAL 2" in errors.read_text(), "two errors are counted")
+    with pytest.raises(simctl.ERRORS, match="there is no PCI function"):
+        simctl.output_of(["pci", "error", "0000:00:00.0", "fatal", *state])
 
 
 def test_simctl_writes_to_the_same_files(served_node: MakeServedNode) -> None:

@@ -55,6 +55,7 @@ class VfioSection(FileModel):
 
     loaded: bool | None = None
     missing: tuple[VfioModule, ...] = ()
+    d3cold: bool = False
 
 
 class ImexSection(FileModel):

@@ -226,7 +226,7 @@ def _vfio_modules(section: VfioSection, gpus: tuple[Gpu, ...]) -> VfioModules:
     if (in_use and not loaded) or (loaded and "vfio_pci" in section.missing):
         problem = "a GPU is bound to a driver of vfio" if in_use else "they are loaded"
         raise ConfigError([Problem("node.vfio", f"the modules cannot be absent: {problem}")])
-    return VfioModules(loaded=loaded, missing=section.missing)
+    return VfioModules(loaded=loaded, missing=section.missing, d3cold=section.d3cold)
 
 
 def _latency(section: LatencySection) -> dict[str, int]:

@@ -4,14 +4,13 @@
 from __future__ import annotations
 
 import os
-import struct
 from functools import lru_cache
 
 from nvdra_sim.description import Gpu, NodeDescription
 from nvdra_sim.filesystem.procfs import interrupt_number
 from nvdra_sim.filesystem.trees import Directory, Entry, File, Link, Tree, text
 from nvdra_sim.pci import bus as pci_bus
-from nvdra_sim.pci import functions, modules
+from nvdra_sim.pci import functions, health_files, modules
 from nvdra_sim.pci.bus import Bus, FunctionState, Phase
 from nvdra_sim.pci.functions import PciFunction
 
@@ -56,7 +55,8 @@ def function_tree(function: PciFunction, bus: Bus) -> Tree:
         f"{directory}/{name}": text(value, 0o444) for name, value in _facts(function).items()
     }
     entries |= _controls(function, state)
-    entries[f"{directory}/config"] = File(_configuration(function, state), 0o644)
+    for name, content in health_files.contents(function, state, is_open=False).items():
+        entries[f"{directory}/{name}"] = File(content, 0o644 if name == "config" else 0o444)
     entries[f"{directory}/resource"] = _resource(function.gpu)
     entries[f"{directory}/subsystem"] = Link(_from(directory, "bus/pci"))
     entries[f"bus/pci/devices/{function.address}"] = Link(f"../../../{directory}")
@@ -173,7 +173,6 @@ def _controls(function: PciFunction, state: FunctionState) -> dict[str, Entry]:
         f"{directory}/uevent": text("\n".join(uevent)),
         f"{directory}/driver_override": text(state.override or "(null)"),
         f"{directory}/enable": text("1" if state.driver else "0"),
-        f"{directory}/power_state": text(_power_state(state), 0o444),
         f"{directory}/remove": File(b"", 0o200),
         f"{directory}/rescan": File(b"", 0o200),
     }
@@ -183,12 +182,6 @@ def _controls(function: PciFunction, state: FunctionState) -> dict[str, Entry]:
     if function.virtual_functions:
         entries[f"{directory}/sriov_numvfs"] = text("0")
     return entries
-
-
-def _power_state(state: FunctionState) -> str:
-    """vfio-pci lets a device sleep that no process has open (`disable_idle_d3` is off)."""
-    sleeps = state.phase is Phase.BOUND and state.driver in modules.VFIO_DRIVERS
-    return "D3hot" if sleeps else "D0"
 
 
 def _driver_links(function: PciFunction, state: FunctionState) -> dict[str, Entry]:
@@ -271,20 +264,6 @@ def _resource(gpu: Gpu | None) -> File:
         free = start + size
         lines.append(f"0x{start:016x} 0x{free - 1:016x} 0x{MEMORY_FLAGS:016x}")
     return text("\n".join(lines), 0o444)
-
-
-def _configuration(function: PciFunction, state: FunctionState) -> bytes:
-    """The standard header of PCI configuration space, little endian, filled up to 256 bytes."""
-    if state.faults.config_reads_ff:
-        return b"\xff" * 256
-    command, status, code = 0x0406, 0x0010, function.class_code
-    head = struct.pack(
-        "<HHHHBBBB",
-        *(function.vendor, function.device, command, status),
-        *(functions.REVISION, code & 0xFF, code >> 8 & 0xFF, code >> 16),
-    )
-    subsystem = struct.pack("<HH", function.subsystem_vendor, function.subsystem_device)
-    return (head.ljust(0x2C, b"\0") + subsystem).ljust(256, b"\0")
 
 
 @lru_cache(maxsize=4096)  # made anew at each change of the bus, and nearly all the same

@@ -69,6 +69,7 @@ class Faults:
         bind_ms: How long a probe takes.
         unbind_ms: How long a remove takes at least.
         config_reads_ff: The configuration space reads as if the function did not answer.
+        link_width: The lanes that its link has come up with; 0: all.
     """
 
     driver: str = ""
@@ -77,6 +78,7 @@ class Faults:
     bind_ms: int = 0
     unbind_ms: int = 0
     config_reads_ff: bool = False
+    link_width: int = 0
 
     def concern(self, driver: str) -> bool:
         """Whether binding to this driver is disturbed."""
@@ -91,6 +93,9 @@ class FunctionState:
         driver: The driver that has it, or that is taking or leaving it; None in other phases.
         override: The name in `driver_override`; empty: `(null)`.
         vfio_number: The N of its `vfio-dev/vfio<N>`, which it keeps until its driver has left.
+        fatal_errors: The fatal errors that the kernel has counted since it found the function.
+        nonfatal_errors: The same, of those that are not fatal and not corrected either.
+        wake_ups: How often a read has woken it from D3cold.
     """
 
     phase: Phase
@@ -98,6 +103,9 @@ class FunctionState:
     override: str = ""
     vfio_number: int | None = None
     faults: Faults = field(default=Faults())
+    fatal_errors: int = 0
+    nonfatal_errors: int = 0
+    wake_ups: int = 0
 
     @property
     def holder(self) -> str | None:

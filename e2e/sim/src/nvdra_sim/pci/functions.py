@@ -31,6 +31,7 @@ FIRST_SWITCH_GROUP = 40  # of IOMMU groups, for ports of switches that isolate
 FIRST_MANAGER_GROUP = 80
 SRIOV_ARCHITECTURES = 7  # from Ampere on
 MAX_VFS = 16
+LANES = 16
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,9 @@ class PciFunction:
         gpu: The GPU that it is; None for all others.
         supplier: The address of the GPU that it is a companion of.
         virtual_functions: How many it can have at most.
+        pcie_generation: That of its link.
+        lanes: Those of its link.
+        can_lose_power: Whether the board can cut it off (ACPI), so that it sleeps in D3cold.
     """
 
     address: str
@@ -62,6 +66,9 @@ class PciFunction:
     gpu: Gpu | None = None
     supplier: str | None = None
     virtual_functions: int = 0
+    pcie_generation: int = 5
+    lanes: int = LANES
+    can_lose_power: bool = False
 
     @property
     def is_bridge(self) -> bool:
@@ -90,7 +97,7 @@ def of(node: NodeDescription) -> tuple[PciFunction, ...]:
     for gpu in node.gpus:
         for port in _ports(gpu, node):
             found.setdefault(port.address, port)
-        found |= {function.address: function for function in _board(gpu)}
+        found |= {function.address: function for function in _board(gpu, node)}
     managers = (_nvlink_manager(number, node) for number in range(node.nvlink_managers))
     found |= {function.address: function for function in managers}
     return tuple(found[address] for address in sorted(found))
@@ -113,6 +120,7 @@ def _ports(gpu: Gpu, node: NodeDescription) -> Iterator[PciFunction]:
             group=_port_group(gpu, depth, node),
             native="pcieport",
             driver="pcieport",
+            pcie_generation=gpu.pcie_generation,
         )
 
 
@@ -128,7 +136,7 @@ def _port_group(gpu: Gpu, depth: int, node: NodeDescription) -> int | None:
     return FIRST_SWITCH_GROUP + switches.index(gpu.bridges[depth])
 
 
-def _board(gpu: Gpu) -> Iterator[PciFunction]:
+def _board(gpu: Gpu, node: NodeDescription) -> Iterator[PciFunction]:
     above = f"devices/{'/'.join((gpu.pcie_root, *gpu.bridges))}"
     has_display = "audio" in gpu.companions
     yield PciFunction(
@@ -145,6 +153,8 @@ def _board(gpu: Gpu) -> Iterator[PciFunction]:
         driver=gpu.bound_driver,
         gpu=gpu,
         virtual_functions=MAX_VFS if gpu.architecture >= SRIOV_ARCHITECTURES else 0,
+        pcie_generation=gpu.pcie_generation,
+        can_lose_power=node.vfio.d3cold,
     )
     for name in gpu.companions:
         kind = COMPANIONS[name]
@@ -163,6 +173,8 @@ def _board(gpu: Gpu) -> Iterator[PciFunction]:
             native=kind.native,
             driver="vfio-pci" if passed else kind.native,
             supplier=gpu.bus_id,
+            pcie_generation=gpu.pcie_generation,
+            can_lose_power=node.vfio.d3cold,
         )
 
 

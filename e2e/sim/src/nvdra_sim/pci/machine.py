@@ -3,13 +3,16 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import time
+from dataclasses import replace
 
 from nvdra_sim import gpu_binding
 from nvdra_sim.description import DeviceNumber, Gpu
 from nvdra_sim.filesystem import device_nodes, sysfs
 from nvdra_sim.pci import bus as pci_bus
-from nvdra_sim.pci import files, holders, modules
+from nvdra_sim.pci import files, health_files, holders, modules
 from nvdra_sim.pci.bus import NVIDIA_DRIVER, Bus
 from nvdra_sim.pci.holders import Use
 from nvdra_sim.state_file import clients, layout, pci_records
@@ -52,6 +55,26 @@ class StateMachine:
     def look_again(self) -> None:
         """What processes have open is looked at anew: a request may come after a change of it."""
         self._uses = None
+
+    def read_health_file(self, address: str, name: str, offset: int, size: int) -> bytes:
+        """A read of a file of `health_files.CHANGING`. It may wake the function.
+
+        Raises:
+            OSError: The function is not on the bus.
+        """
+        self.look_again()
+        function, state = self.bus.function(address), self.bus.state(address)
+        if function is None or state is None:
+            raise OSError(errno.ENODEV, os.strerror(errno.ENODEV))
+        is_open = state.driver in modules.VFIO_DRIVERS and self.is_held(address)
+        is_off = health_files.power_state(function, state, is_open=is_open) == "D3cold"
+        wakes = is_off and name in health_files.READ_FROM_THE_FUNCTION
+        # It is answered before the function sleeps again.
+        content = health_files.contents(function, state, is_open=is_open or wakes)[name]
+        if wakes and offset < len(content):  # the last read of a file does not get to the function
+            woken = replace(state, wake_ups=state.wake_ups + 1)
+            self.publish(pci_bus.with_state(self.bus, address, woken))
+        return content[offset : offset + size]
 
     def publish(self, bus: Bus) -> None:
         """Makes this the bus of the node, and its files those of the bus."""

@@ -27,6 +27,7 @@ def add_to(commands: Any) -> None:
     )
     arguments.add_state(listing)
     _add_fault(actions)
+    _add_error(actions)
 
 
 @contextmanager
@@ -67,10 +68,37 @@ def _fault(given: argparse.Namespace) -> object:
         bind_ms=given.bind_ms,
         unbind_ms=given.unbind_ms,
         config_reads_ff=given.config_ff,
+        link_width=given.link_width,
     )
     with files_follow(node):
         incidents.set_pci_faults(node, given.address, faults)
-    return next(each for each in report.pci_functions(node) if each["address"] == given.address)
+    return _report(node, given.address)
+
+
+def _error(given: argparse.Namespace) -> object:
+    node = arguments.open_state(given)
+    with files_follow(node):
+        incidents.count_pci_errors(node, given.address, **{given.kind: given.count})
+    return _report(node, given.address)
+
+
+def _report(node: State, address: str) -> object:
+    return next(each for each in report.pci_functions(node) if each["address"] == address)
+
+
+def _add_error(actions: Any) -> None:
+    error = arguments.add_command(
+        actions, "error", _error, "a function reports errors of PCIe",
+        "Lets the kernel count errors of one function in aer_dev_fatal or aer_dev_nonfatal.",
+        "  nvdra-simctl pci error 0000:3b:00.0 fatal\n"
+        "  nvdra-simctl pci error 0000:3b:00.0 nonfatal --count 3",
+    )  # fmt: skip
+    arguments.add_state(error)
+    error.add_argument("address", metavar="ADDRESS", help="a PCI address like 0000:3b:00.0")
+    error.add_argument("kind", choices=("fatal", "nonfatal"), help="which counter")
+    error.add_argument(
+        "--count", type=arguments.count, default=1, metavar="N", help="how many; default: 1"
+    )
 
 
 def _add_fault(actions: Any) -> None:
@@ -84,7 +112,7 @@ def _add_fault(actions: Any) -> None:
     fault.add_argument("address", metavar="ADDRESS", help="a PCI address like 0000:3b:00.0")
     fault.add_argument("--driver", default="", help="only binds to this driver; default: all")
     fault.add_argument(
-        "--bind-error", type=_error, default=0, metavar="NAME", help="a bind fails: EIO, …"
+        "--bind-error", type=_number, default=0, metavar="NAME", help="a bind fails: EIO, …"
     )
     fault.add_argument(
         "--bind-lost",
@@ -98,9 +126,13 @@ def _add_fault(actions: Any) -> None:
     fault.add_argument(
         "--config-ff", action="store_true", help="the configuration space reads as all ones"
     )
+    fault.add_argument(
+        "--link-width", type=arguments.count, default=0, metavar="LANES",
+        help="the link has come up with fewer lanes",
+    )  # fmt: skip
 
 
-def _error(name: str) -> int:
+def _number(name: str) -> int:
     numbers = {word: number for number, word in errno.errorcode.items()}
     if name not in numbers:
         raise argparse.ArgumentTypeError(f"{name!r} is not an error of the kernel, like EIO")

@@ -116,6 +116,9 @@ def pci_functions(state: State) -> list[Data]:
             "group": function.group,
             "vfio": bus.states[function.address].vfio_number,
             "faults": _faults(bus.states[function.address].faults),
+            "fatal_errors": bus.states[function.address].fatal_errors,
+            "nonfatal_errors": bus.states[function.address].nonfatal_errors,
+            "wake_ups": bus.states[function.address].wake_ups,
         }
         for function in bus.functions
     ]

@@ -383,7 +383,8 @@ class Imex(Structure):
 class PciFunction(Structure):
     """A function of the PCI bus, in the order of addresses; see `pci.bus.FunctionState`.
 
-    `vfio_number` may be NOT_AVAILABLE. The fields from `fault_driver` on are `pci.bus.Faults`.
+    `vfio_number` may be NOT_AVAILABLE. The fields from `fault_driver` to `link_width` are
+    `pci.bus.Faults`.
     """
 
     _fields_ = (
@@ -398,6 +399,10 @@ class PciFunction(Structure):
         ("bind_ms", c_uint32),
         ("unbind_ms", c_uint32),
         ("config_reads_ff", c_uint32),
+        ("link_width", c_uint32),
+        ("fatal_errors", c_uint32),
+        ("nonfatal_errors", c_uint32),
+        ("wake_ups", c_uint32),
         ("reserved", c_uint32),
     )
 

@@ -66,6 +66,10 @@ def _record(address: str, state: FunctionState) -> layout.PciFunction:
         bind_ms=faults.bind_ms,
         unbind_ms=faults.unbind_ms,
         config_reads_ff=faults.config_reads_ff,
+        link_width=faults.link_width,
+        fatal_errors=state.fatal_errors,
+        nonfatal_errors=state.nonfatal_errors,
+        wake_ups=state.wake_ups,
     )
 
 
@@ -83,5 +87,9 @@ def _state(record: layout.PciFunction) -> FunctionState:
             bind_ms=record.bind_ms,
             unbind_ms=record.unbind_ms,
             config_reads_ff=bool(record.config_reads_ff),
+            link_width=record.link_width,
         ),
+        fatal_errors=record.fatal_errors,
+        nonfatal_errors=record.nonfatal_errors,
+        wake_ups=record.wake_ups,
     )

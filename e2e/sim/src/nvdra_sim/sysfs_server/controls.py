@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from nvdra_sim.pci import writes
+from nvdra_sim.pci import health_files, writes
 from nvdra_sim.pci.writes import Machine, Procedure
 
 HIDDEN = ".nvdra-sim"
@@ -44,6 +44,8 @@ _HIDDEN: dict[str, Start] = {
 }
 _FUNCTION_FILE = re.compile(r"/devices/pci.*/(?P<owner>[0-9a-f]+:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])/"
                             r"(?P<name>[a-z_]+)")  # fmt: skip
+_HEALTH_FILE = re.compile(r"/devices/pci.*/(?P<owner>[0-9a-f]+:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])/"
+                          r"(?P<name>[a-z_]+(/runtime_status)?)")  # fmt: skip
 _DRIVER_FILE = re.compile(r"/bus/pci/drivers/(?P<owner>[^/]+)/(?P<name>[a-z_]+)")
 _BUS_FILE = re.compile(r"/bus/pci/(?P<owner>)(?P<name>[a-z_]+)")
 _HIDDEN_FILE = re.compile(rf"/{re.escape(HIDDEN)}/(?P<owner>)(?P<name>[a-z]+)")
@@ -99,6 +101,14 @@ def is_reset_method(path: str) -> bool:
     """Whether the path is the one control that only changes its own file."""
     found = _FUNCTION_FILE.fullmatch(path)
     return found is not None and found["name"] == "reset_method"
+
+
+def health_file(path: str) -> tuple[str, str] | None:
+    """Address and name of a file whose content depends on who uses the function; None: no such."""
+    found = _HEALTH_FILE.fullmatch(path)
+    if found is None or found["name"] not in health_files.CHANGING:
+        return None
+    return found["owner"], found["name"]
 
 
 def _find(path: str) -> tuple[Start, str] | None:

@@ -179,6 +179,8 @@ class SysfsServer:
 
     def _read(self, request: Request) -> bytes:
         offset, size = protocol.read_range(request.body)
+        if (health_file := controls.health_file(self._path(request.node))) is not None:
+            return self._machine.read_health_file(*health_file, offset, size)
         with self._file(request.node).open("rb") as file:
             return os.pread(file.fileno(), size, offset)
 
