@@ -71,11 +71,16 @@ class VfioDevice:
 
     @property
     def uuid(self) -> VfioUUID:
-        """A UUID of version 5 in the namespace of DNS, of the PCI address.
+        """That of its PCI address, from `uuid_at`."""
+        return uuid_at(self.pci)
 
-        It is the same on every node that has a GPU at this address.
-        """
-        return VfioUUID(str(uuid.uuid5(uuid.NAMESPACE_DNS, self.pci)))
+
+def uuid_at(pci: PciAddress) -> VfioUUID:
+    """The UUID of the vfio device of the GPU at a PCI address.
+
+    It is of version 5, in the namespace of DNS, and the same on every node that has a GPU there.
+    """
+    return VfioUUID(str(uuid.uuid5(uuid.NAMESPACE_DNS, pci)))
 
 
 def indexes(

@@ -20,6 +20,7 @@ from nvdra_gpu_plugin.health.gpu_health import (
     XID_KEY,
 )
 from nvdra_gpu_plugin.health.recovery_actions import RecoveryAction
+from nvdra_gpu_plugin.health.vfio_health import PCI_SILENT, PCIE_ERRORS_KEY
 
 
 class Explanation(NamedTuple):
@@ -50,6 +51,11 @@ EXPLANATIONS: Final = MappingProxyType(
             "look for Xid messages in the node's kernel log, drain the node, and reset the GPU or "
             "reboot the node; it is well again once it answers",
         ),
+        f"{LOST_KEY}={PCI_SILENT}": Explanation(
+            "answers no access over PCI any more while it is on vfio",
+            "end its virtual machine, look for messages of pcieport and vfio-pci in the node's "
+            "kernel log and reboot the node; it is well again once it answers",
+        ),
         ECC_KEY: Explanation(
             "has had {value} memory errors since its last reset",
             "drain and reset it, because its driver (before branch 570) cannot tell whether it has "
@@ -59,6 +65,12 @@ EXPLANATIONS: Final = MappingProxyType(
             "does not work in its NVLink fabric ({value})",
             "look at the fabric manager's log and at the Fabric section of nvidia-smi -q, and "
             "reset the GPU if need be; it is well again once NVML says so",
+        ),
+        PCIE_ERRORS_KEY: Explanation(
+            "has had fatal errors of PCIe while it was on vfio",
+            "restart its virtual machine, and look for AER in the node's kernel log; if it recurs, "
+            "check the GPU's slot and cables or replace it; it is well again after ten minutes "
+            "without one",
         ),
         REMAPPING_KEY: Explanation(
             "cannot remap a broken row of its memory, because no spare row is left",

@@ -95,7 +95,7 @@ class HealthMonitor:
     async def restore(self, boot_id: str) -> None:
         """Go on with what an earlier process of this boot has known."""
         self._boot_id = boot_id
-        self._written = await self._files.run(health_file.read, self._plugin_dir, boot_id)
+        self._written = await self._files.run(health_file.GPUS.read, self._plugin_dir, boot_id)
         known = {
             uuid: gpu_health.with_ignored(each, self._ignored_xids)
             for uuid, each in self._written.items()
@@ -243,7 +243,7 @@ class HealthMonitor:
         if gpus == self._written:
             return
         try:
-            await self._files.run(health_file.write, self._plugin_dir, self._boot_id, gpus)
+            await self._files.run(health_file.GPUS.write, self._plugin_dir, self._boot_id, gpus)
         except OSError as error:
             if str(error) != self._write_error:  # it is tried again after each look
                 LOG.warning("The health of GPUs cannot be written", error=str(error))

@@ -139,14 +139,9 @@ def finding(
         unmonitored: Why it is not known how GPUs that work are.
         action: What NVML asks for so that the GPU recovers.
     """
-    texts = [
-        f"{gpu.name} {found.of(taint)}"
-        for taint in taints
-        if (found := explanations.find(taint, action)) is not None
-    ]
-    if texts:
-        since = min(taint.time_added for taint in taints if taint.time_added is not None)
-        return Finding(HealthStatus.UNHEALTHY, "; ".join(texts), since)
+    unhealthy = _unhealthy(gpu.name, taints, action)
+    if unhealthy is not None:
+        return unhealthy
     if state.is_released:
         return Finding(HealthStatus.UNKNOWN, _RELEASED)
     if state.snapshot is None:
@@ -158,3 +153,31 @@ def finding(
     if gpu.uuid in unmonitored:
         return Finding(HealthStatus.UNKNOWN, f"{gpu.name}: {unmonitored[gpu.uuid]}")
     return Finding(HealthStatus.HEALTHY)
+
+
+def vfio_finding(device: DeviceName, taints: Sequence[DeviceTaint]) -> Finding:
+    """What is known of a vfio device whose GPU a vfio driver has.
+
+    Neither NVML nor the state of the node's other GPUs matters.
+
+    Args:
+        device: Its name.
+        taints: Its own taints, from `VfioMonitor`.
+    """
+    return _unhealthy(device, taints) or Finding(HealthStatus.HEALTHY)
+
+
+def _unhealthy(
+    name: str, taints: Sequence[DeviceTaint], action: int = RecoveryAction.NONE
+) -> Finding | None:
+    """What taints that keep pods away say; None without one."""
+    found = [
+        (taint, explanation)
+        for taint in taints
+        if (explanation := explanations.find(taint, action)) is not None
+    ]
+    if not found:
+        return None
+    text = "; ".join(f"{name} {explanation.of(taint)}" for taint, explanation in found)
+    times = (taint.time_added for taint, _ in found if taint.time_added is not None)
+    return Finding(HealthStatus.UNHEALTHY, text, min(times, default=None))

@@ -7,11 +7,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from nvdra_api.ids import DeviceName
 from nvdra_api.resource.slices import DeviceTaint
 from nvdra_gpu_plugin.devices.inventory import Fault, Inventory
 from nvdra_gpu_plugin.hardware.device_state import DeviceState, Snapshot
 from nvdra_gpu_plugin.health import health_report
-from nvdra_gpu_plugin.health.gpu_health import LOST_KEY, XID_KEY
+from nvdra_gpu_plugin.health.gpu_health import INFORMATIONAL, LOST_KEY, XID_KEY
+from nvdra_gpu_plugin.health.vfio_health import PCI_SILENT, PCIE_ERRORS_KEY, PCIE_LINK_KEY
 from nvdra_runtime.kubeletplugin.device_health import HealthStatus
 from nvdra_testing.hardware.gpus import divisible, h100, mig_device
 
@@ -74,3 +76,20 @@ def test_what_can_be_made_on_a_gpu_is_known_before_a_pod_has_it_and_each_name_on
     made_by_hand = replace(gpu, mig_devices=(mig_device(gpu, 19, 0),))
     assert health_report.device_names(made_by_hand) == names
     assert health_report.device_names(h100(3)) == ("gpu-3",)
+
+
+def test_a_vfio_device_is_unhealthy_by_its_own_taints_that_keep_pods_away() -> None:
+    narrow = DeviceTaint(
+        key=PCIE_LINK_KEY, value="x4-of-x16", effect=INFORMATIONAL, time_added=EARLIER
+    )
+    silent = DeviceTaint(key=LOST_KEY, value=PCI_SILENT, effect="NoExecute", time_added=LATER)
+    errors = DeviceTaint(key=PCIE_ERRORS_KEY, effect="NoSchedule", time_added=LATER)
+    name = DeviceName("gpu-vfio-3")
+    for well in ((), (narrow,)):
+        assert health_report.vfio_finding(name, well) == (HealthStatus.HEALTHY, "", None)
+    ill = health_report.vfio_finding(name, (silent, narrow, errors))
+    assert (ill.status, ill.since) == (HealthStatus.UNHEALTHY, LATER)
+    first, second = ill.message.split("; gpu-vfio-3 ")
+    assert first.startswith("gpu-vfio-3 answers no access over PCI any more while it is on vfio: ")
+    assert second.startswith("has had fatal errors of PCIe while it was on vfio: restart its ")
+    assert "Xid" not in ill.message

@@ -23,7 +23,8 @@ from nvdra_gpu_plugin.device_plugin.allocation_file import (
     AllocationsUnreadable,
 )
 from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord
-from nvdra_gpu_plugin.health import health_file
+from nvdra_gpu_plugin.health import health_file, vfio_health
+from nvdra_gpu_plugin.passthrough.pci_health import PciLook
 from nvdra_imex_daemon.membership.index_file import IndexFile
 from nvdra_runtime.claims.kubelet_checkpoint import (
     CHECKPOINT_FILE,
@@ -164,7 +165,33 @@ def index_file(case: bytes) -> None:
 
 def gpu_health_file(case: bytes) -> None:
     (_HERE / "gpu-health.json").write_bytes(case)
-    health_file.read(_HERE, _BOOT)
+    health_file.GPUS.read(_HERE, _BOOT)
+
+
+_VFIO_HEALTH: Final = {
+    "boot_id": _BOOT,
+    "gpus": {
+        "0000:3b:00.0": {
+            "counted_errors": 2,
+            "faults": {
+                "silent": {
+                    "phase": "healing",
+                    "since": "2026-01-01T00:00:00Z",
+                    "healing_since": "2026-01-01T00:01:00Z",
+                    "value": "pci-silent",
+                },
+                "narrow-link": {"phase": "suspected", "since": "2026-01-01T00:00:00Z"},
+            },
+        }
+    },
+}
+
+
+def vfio_health_file(case: bytes) -> None:
+    (_HERE / "vfio-health.json").write_bytes(case)
+    for health in health_file.VFIO_GPUS.read(_HERE, _BOOT).values():
+        now = datetime(2026, 1, 1, 0, 30, tzinfo=UTC)
+        vfio_health.taints(vfio_health.after_look(health, PciLook(False, 8, 16, 3), now), True)
 
 
 _RELEASE: Final = {
@@ -299,6 +326,7 @@ TARGETS: Final = (
             (clique_file, _CLIQUE),
             (index_file, {"cliqueID": "a.1", "index": 3}),
             (gpu_health_file, _HEALTH),
+            (vfio_health_file, _VFIO_HEALTH),
             (nvml_release_file, _RELEASE),
             (instance_lock_file, {"pid": "7", "host": "node-1"}),
             (claim_record, _RECORD),
