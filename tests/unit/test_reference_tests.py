@@ -15,6 +15,8 @@ DIRECTORIES = {
     "kubelet": ROOT / "e2e/tests/kubelet",
     "members": ROOT / "e2e/tests/members",
     "gpu": ROOT / "packages/nvdra-gpu-plugin/tests/component",
+    "passthrough": ROOT / "packages/nvdra-gpu-plugin/tests/unit/passthrough",
+    "cdi": ROOT / "packages/nvdra-gpu-plugin/tests/unit/cdi",
 }
 TESTS = [found.groupdict() for found in NAMED.finditer(PAGE.read_text())]
 
