@@ -560,6 +560,26 @@ def test_a_killed_server_leaves_no_process_waiting(served_node: MakeServedNode) 
     assert connection.abort(node.sys)
 
 
+def test_a_server_answers_where_one_was_killed_and_leaves_its_mount_to_the_next(
+    served_node: MakeServedNode,
+) -> None:
+    node = served_node("t4")
+    os.kill(node.server, signal.SIGKILL)
+    wait_until(lambda: not clients.has_sysfs_server(node.state), "its lock is gone")
+    command = [sys.executable, "-m", "nvdra_sim.sysfs_server.main", "--state", str(node.state_path)]
+    for _ in range(2):
+        with pytest.raises(OSError, match="not connected"):
+            driver(node, 0)
+        with running(node, *command, str(node.sys), "--keep-mount") as server:
+            assert line(server).startswith("mounted ")
+            assert driver(node, 0) == "nvidia"
+            server.terminate()
+            assert server.wait(PATIENCE_S) == 0
+    for _ in range(3):
+        assert connection.abort(node.sys)
+    assert connection.number(node.sys) is None
+
+
 def test_a_server_begins_with_files_as_the_bus_is(
     served_node: MakeServedNode, tmp_path: Path
 ) -> None:

@@ -34,15 +34,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if given.abort:
             return 0 if connection.abort(given.mount) else 1
-        serve(arguments.open_state(given), given.mount)
+        serve(arguments.open_state(given), given.mount, keeps_mount=given.keep_mount)
     except (StateError, OSError) as error:
         print(f"nvdra-sim-sysfs: {error}", file=sys.stderr)
         return 1
     return 0
 
 
-def serve(state: State, target: Path) -> None:
+def serve(state: State, target: Path, *, keeps_mount: bool = False) -> None:
     """Serves the node at `target` until a signal, or until it is unmounted.
+
+    What a former server has left mounted there is mounted over. Copies of that mount in other mount
+    namespaces, as containers have them, then show the new server as well, if mounts propagate.
+
+    Args:
+        state: The node.
+        target: A directory, which is made if it is missing.
+        keeps_mount: Whether the mount stays at the end, without an answer, for the next server.
 
     Raises:
         StateError: The node has no files, or another server.
@@ -58,7 +66,8 @@ def serve(state: State, target: Path) -> None:
     except BlockingIOError:
         raise StateError(f"another server answers at {state.sys_mount}") from None
     stop = _stop_on_signals()
-    target.mkdir(parents=True, exist_ok=True)
+    if connection.number(target) is None:  # else the directory is there, and nothing answers in it
+        target.mkdir(parents=True, exist_ok=True)
     target = target.resolve()
     device = connection.mount(target)
     server = SysfsServer(device, plain.resolve(), StateMachine(state))
@@ -69,7 +78,7 @@ def serve(state: State, target: Path) -> None:
     finally:
         server.answer_all()
         state.move_sys_mount(None)
-        if connection.number(target) is not None:
+        if not keeps_mount and connection.number(target) is not None:
             connection.unmount(target)
         os.close(device)
         os.close(lock)
@@ -91,6 +100,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--abort", action="store_true",
         help="end the server that is mounted there, whatever it does; writers get an error",
+    )  # fmt: skip
+    parser.add_argument(
+        "--keep-mount", action="store_true",
+        help="leave the mount at the end, for a next server that is seen wherever this one was",
     )  # fmt: skip
     arguments.add_state(parser)
     return parser
