@@ -8,6 +8,8 @@
  * for; the server of the node's sysfs counts it as a user (src/nvdra_sim/pci/machine.py). That a group can be open once
  * only is a lock on a file of the group in sysfs.
  *
+ * `injected` is the virtual machine of a pod: it opens what the container runtime has put into the container's /dev.
+ *
  * It prints one line of JSON, and holds what it has until the pipe at its standard input ends, or SIGTERM. SIGUSR1 gives
  * back the device and the container, and keeps the group.
  */
@@ -33,6 +35,7 @@ static const char usage[] =
     "  group  GROUP            open the group, and hold it\n"
     "  device GROUP ADDRESS    open the group, a container and the device, and hold them\n"
     "  cdev   NAME ADDRESS     open the device by its own node (vfio0), and hold it\n"
+    "  injected                open all groups and devices that have a node, and hold them\n"
     "--leak: go on in a process that nobody ends but SIGKILL, as a forgotten QEMU\n";
 
 static const char *sys_root = "/sys", *dev_root = "/dev";
@@ -138,7 +141,16 @@ static enum viability viability_of(const char *group)
 
 /* ---- what is held ---------------------------------------------------------------------------------------------- */
 
-static int device = -1, container = -1, container_node = -1;
+/* Groups are not among them: they are held to the end. */
+static int held[64];
+static size_t held_count;
+
+static int keep(int file)
+{
+    if (file >= 0 && held_count < sizeof held / sizeof held[0])
+        held[held_count++] = file;
+    return file;
+}
 
 static int open_node(const char *format, const char *name, struct stat *info)
 {
@@ -184,30 +196,102 @@ static int take_device(const char *group, const char *address, const struct stat
 {
     char driver[PATH_MAX];
     struct stat ignored;
-    container_node = open_node("vfio/%s", "vfio", &ignored);
-    if (container_node < 0)
+    if (keep(open_node("vfio/%s", "vfio", &ignored)) < 0)
         return fail(UNKNOWN, "container", errno);
-    container = memory_file("vfio-container", node, "");
+    keep(memory_file("vfio-container", node, ""));
     enum viability viability = viability_of(group);
     if (viability != VIABLE)
         return fail(viability, "set-container", EPERM);
     driver_of(address, driver);
     if (!is_of_vfio(driver))
         return fail(VIABLE, "device", ENODEV);
-    device = memory_file("vfio-device", node, address);
-    say(VIABLE, NULL, 0);
+    keep(memory_file("vfio-device", node, address));
     return 0;
 }
 
 static int take_cdev(const char *name, const char *address)
 {
     struct stat node;
-    device = open_node("vfio/devices/%s", name, &node);
-    if (device < 0)
+    if (keep(open_node("vfio/devices/%s", name, &node)) < 0)
         return fail(UNKNOWN, "open", errno);
-    container = memory_file("vfio-device", &node, address);
-    say(UNKNOWN, NULL, 0);
+    keep(memory_file("vfio-device", &node, address));
     return 0;
+}
+
+/* ---- all that is injected -------------------------------------------------------------------------------------- */
+
+typedef int take_entry(const char *name, const char *context);
+
+/* Calls `take` for the entries of a directory until it fails; a directory that is missing has none. */
+static int for_each(const char *path, const char *context, take_entry *take)
+{
+    DIR *directory = opendir(path);
+    int failed = 0;
+    if (directory == NULL)
+        return 0;
+    for (struct dirent *entry = readdir(directory); entry != NULL && !failed; entry = readdir(directory))
+        if (entry->d_name[0] != '.')
+            failed = take(entry->d_name, context);
+    closedir(directory);
+    return failed;
+}
+
+static int taken;
+
+/* The other functions of a group may be without a driver. */
+static int take_function(const char *address, const char *group)
+{
+    char path[PATH_MAX], driver[PATH_MAX];
+    struct stat node;
+    driver_of(address, driver);
+    if (!is_of_vfio(driver))
+        return 0;
+    if (!path_in(path, dev_root, "vfio/%s", group) || stat(path, &node) < 0)
+        return fail(UNKNOWN, "open", errno);
+    taken++;
+    return take_device(group, address, &node);
+}
+
+static int take_group(const char *group, const char *ignored)
+{
+    char path[PATH_MAX];
+    struct stat node;
+    (void)ignored;
+    if (strspn(group, "0123456789") != strlen(group)) /* vfio, devices */
+        return 0;
+    if (open_group(group, &node) < 0)
+        return fail(UNKNOWN, "open", errno);
+    if (!path_in(path, sys_root, "kernel/iommu_groups/%s/devices", group))
+        return fail(UNKNOWN, "open", EINVAL);
+    return for_each(path, group, take_function);
+}
+
+/* Takes the device if it is the one of this function. */
+static int take_cdev_of(const char *address, const char *name)
+{
+    char directory[PATH_MAX], path[PATH_MAX];
+    if (!path_in(directory, sys_root, "bus/pci/devices/%s/vfio-dev", address) ||
+        !path_in(path, directory, "%s", name) || access(path, F_OK) != 0)
+        return 0;
+    taken++;
+    return take_cdev(name, address);
+}
+
+static int take_any_cdev(const char *name, const char *functions)
+{
+    return for_each(functions, name, take_cdev_of);
+}
+
+static int take_injected(void)
+{
+    char groups[PATH_MAX], cdevs[PATH_MAX], functions[PATH_MAX];
+    if (!path_in(groups, dev_root, "%s", "vfio") || !path_in(cdevs, dev_root, "%s", "vfio/devices") ||
+        !path_in(functions, sys_root, "%s", "bus/pci/devices"))
+        return fail(UNKNOWN, "open", EINVAL);
+    int failed = for_each(groups, NULL, take_group);
+    if (!failed)
+        failed = for_each(cdevs, functions, take_any_cdev);
+    return failed || taken > 0 ? failed : fail(UNKNOWN, "open", ENODEV);
 }
 
 /* ---- holding --------------------------------------------------------------------------------------------------- */
@@ -224,11 +308,8 @@ static void on_signal(int number)
 
 static void give_back(void)
 {
-    int held[] = {device, container, container_node};
-    for (size_t i = 0; i < sizeof held / sizeof held[0]; i++)
-        if (held[i] >= 0)
-            close(held[i]);
-    device = container = container_node = -1;
+    while (held_count > 0)
+        close(held[--held_count]);
     gives_back = 0;
 }
 
@@ -279,13 +360,19 @@ static int run(char **words, int count, bool leaks)
     bool asks = count == 2 && strcmp(words[0], "status") == 0;
     if (count == 3 && strcmp(words[0], "cdev") == 0) {
         failed = take_cdev(words[1], words[2]);
+        if (!failed)
+            say(UNKNOWN, NULL, 0);
+    } else if (count == 1 && strcmp(words[0], "injected") == 0) {
+        failed = take_injected();
+        if (!failed)
+            say(UNKNOWN, NULL, 0);
     } else if (takes_device || takes_group || asks) {
         if (open_group(words[1], &node) < 0)
             return fail(UNKNOWN, "open", errno);
         if (takes_device)
             failed = take_device(words[1], words[2], &node);
-        else
-            say(viability_of(words[1]), NULL, 0);
+        if (!failed)
+            say(takes_device ? VIABLE : viability_of(words[1]), NULL, 0);
     } else {
         fputs(usage, stderr);
         return 2;

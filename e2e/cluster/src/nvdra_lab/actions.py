@@ -49,6 +49,7 @@ def up(environment: Environment, options: argparse.Namespace, progress: Progress
             gates,
             has_ipv6=options.ipv6,
             has_audit_log=options.audit_log,
+            has_passthrough=options.passthrough,
             pod_addresses=options.pod_addresses,
             runtime=options.runtime or PLATFORMS[options.like].runtime,
             platform=options.like,
@@ -227,6 +228,7 @@ def load_images(environment: Environment, options: argparse.Namespace, progress:
             "the images are in every node. Next, in the checkout: helm install nvdra charts/nvdra "
             "--namespace nvdra-system --create-namespace --wait --values "
             "e2e/cluster/chart-values.yaml"
+            + (" --values e2e/cluster/passthrough-values.yaml" if lab.has_passthrough else "")
             + (f" and what docs/platforms.md has for {lab.platform}" if lab.platform else "")
         )
     return 0

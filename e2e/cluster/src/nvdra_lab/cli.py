@@ -184,6 +184,12 @@ def _local_options(up: argparse.ArgumentParser) -> None:
         "(lab exec control-plane -- tail /var/lib/kube-apiserver/audit.log)",
     )
     up.add_argument(
+        "--passthrough",
+        action="store_true",
+        help="the drivers of the nodes' GPUs can be changed by /run/nvidia/sys, as by sysfs on a "
+        "real node, so that GPUs go to virtual machines (lab exec node-1 -- nvdra-simctl pci list)",
+    )
+    up.add_argument(
         "--pod-addresses",
         type=int,
         metavar="N",

@@ -14,6 +14,7 @@
     log/                   one file per unit and step
     var-lib/ var-log/ run/ the machine's /var/lib, /var/log and /run
     etc/                   changes of the machine's /etc: /etc/kubernetes
+    lib/                   of a lab with passthrough: changes of its /lib: /lib/modules
     platform/              of a lab that is like a platform: where that has its driver
 
 A lab on kind has kind.yaml in place of net, and of each machine run/nvidia only: its hardware.
@@ -60,6 +61,8 @@ class MachineDir:
         self.run = root / "run"
         self.etc = root / "etc"
         self.etc_work = root / "etc-work"
+        self.lib = root / "lib"
+        self.lib_work = root / "lib-work"
         self.platform = root / "platform"
         self.platform_work = root / "platform-work"
 

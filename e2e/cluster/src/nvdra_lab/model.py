@@ -89,6 +89,7 @@ class Lab(BaseModel):
     kubernetes: str
     gates: dict[str, bool] = {}
     has_audit_log: bool = False
+    has_passthrough: bool = False
     pod_addresses: int | None = None
     runtime: str = versions.DEFAULT_RUNTIME
     platform: str = ""
@@ -127,6 +128,7 @@ def plan(
     *,
     has_ipv6: bool = False,
     has_audit_log: bool = False,
+    has_passthrough: bool = False,
     pod_addresses: int | None = None,
     runtime: str = versions.DEFAULT_RUNTIME,
     platform: str = "",
@@ -142,6 +144,7 @@ def plan(
         gates: The feature gates that the user asks for, besides those that the release needs.
         has_ipv6: Whether nodes and pods have IPv6 addresses, which come first, beside IPv4.
         has_audit_log: Whether the API server writes down who asked it for what.
+        has_passthrough: Whether the drivers of its GPUs can be changed by sysfs.
         pod_addresses: How many addresses each node has for pods, so that they are given again
             soon; None for all of its range.
         runtime: The name of its container runtime, of `runtimes.RUNTIMES`.
@@ -165,6 +168,7 @@ def plan(
         kubernetes=kubernetes,
         gates=versions.gates(kubernetes, gates),
         has_audit_log=has_audit_log,
+        has_passthrough=has_passthrough,
         pod_addresses=pod_addresses,
         runtime=runtime,
         platform=platform,

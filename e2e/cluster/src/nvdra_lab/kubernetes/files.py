@@ -13,7 +13,7 @@ from nvdra_lab.artifacts import binaries
 from nvdra_lab.environment import Environment
 from nvdra_lab.kubernetes import control_plane, node, pki
 from nvdra_lab.layout import CONTROL_PLANE, LabDir, MachineDir
-from nvdra_lab.machines import hardware, machine_spec
+from nvdra_lab.machines import hardware, machine_spec, passthrough
 from nvdra_lab.model import Lab, Node
 
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -81,7 +81,8 @@ def _login(lab: Lab, member: Node, variables: dict[str, str]) -> dict[str, str]:
     """The driver's programs and their requirements, for `lab exec`."""
     found = hardware.login_environment(hardware.describe(str(lab.profile), member.name))
     driver = ":".join(f"{model.DRIVER_ROOT}/{folder}" for folder in ("usr/bin", "bin"))
-    return {**found, "PATH": f"{variables['PATH']}:{driver}"}
+    first = f"{passthrough.PROGRAMS}:" if lab.has_passthrough else ""
+    return {**found, "PATH": f"{first}{variables['PATH']}:{driver}"}
 
 
 def _write_machine(where: LabDir, plan: machine_spec.Machine, files: dict[str, bytes]) -> None:

@@ -16,6 +16,7 @@ from nvdra_lab.kubernetes.pki import PKI
 from nvdra_lab.kubernetes.platforms import PLATFORMS, Platform
 from nvdra_lab.kubernetes.runtimes import RUNTIMES
 from nvdra_lab.layout import MachineDir
+from nvdra_lab.machines import passthrough
 from nvdra_lab.machines.machine_spec import (
     Bind,
     Cgroup,
@@ -60,17 +61,17 @@ def machine(lab: Lab, node: Node, folder: MachineDir, parts: Parts) -> Machine:
     programs = parts.programs
     runtime = RUNTIMES[lab.runtime]
     platform = PLATFORMS[lab.platform]
-    hardware = (parts.python, "-m", "nvdra_lab.machines.hardware", str(lab.profile), node.name)
     steps: list[Step] = [
         Cgroup(layout.cgroup(lab.name, node.name)),
         Overlay("/etc", str(folder.etc), str(folder.etc_work)),
         *_overlaid(platform, folder),
+        *(passthrough.mounts(folder) if lab.has_passthrough else ()),
         Bind(str(folder.var_log), "/var/log"),
         Bind(str(folder.run), "/run"),
         Bind(str(folder.var_lib), "/var/lib"),  # last: it hides the sources of the other mounts
         Devices("/dev"),
         Start(runtime.name, runtime.start(programs)),
-        Run("hardware", hardware),
+        *_hardware(lab, node, parts.python),
         *_driver_root(platform),
         *_read_only(platform),
         WaitSocket(runtime.name, runtime.socket, START_TIMEOUT_S),
@@ -93,6 +94,13 @@ def files(lab: Lab, node: Node, programs: Mapping[str, str]) -> dict[str, bytes]
         "/etc/kubernetes/resolv.conf": b"# a lab has no way out: names fail at once\n",
         "/var/lib/kubelet/config.yaml": yaml.safe_dump(kubelet_config(lab, node)).encode(),
     }
+
+
+def _hardware(lab: Lab, node: Node, python: str) -> tuple[Step, ...]:
+    profile = str(lab.profile)
+    if lab.has_passthrough:
+        return passthrough.steps(python, profile, node.name)
+    return (Run("hardware", (python, "-m", "nvdra_lab.machines.hardware", profile, node.name)),)
 
 
 def _overlaid(platform: Platform, folder: MachineDir) -> tuple[Step, ...]:

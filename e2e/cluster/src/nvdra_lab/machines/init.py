@@ -18,7 +18,7 @@ import urllib.parse
 from collections.abc import Callable
 from pathlib import Path
 
-from nvdra_lab.machines import cgroups, filesystems, machine_spec, status
+from nvdra_lab.machines import cgroups, filesystems, machine_spec, mounts, status
 
 RESTART_DELAY_S = 1.0
 POLL_S = 0.05
@@ -82,6 +82,9 @@ class Init:
             case machine_spec.WaitSocket():
                 self._report(step=step.name)
                 self._wait(step.name, step.timeout_s, lambda: _accepts(socket.AF_UNIX, step.path))
+            case machine_spec.WaitMount():
+                self._report(step=step.name)
+                self._wait(step.name, step.timeout_s, lambda: step.path in mounts.mount_points())
             case machine_spec.WaitPort():
                 self._report(step=step.name)
                 address = ("127.0.0.1", step.port)

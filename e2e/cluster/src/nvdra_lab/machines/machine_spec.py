@@ -67,6 +67,15 @@ class WaitSocket:
 
 
 @dataclasses.dataclass(frozen=True)
+class WaitMount:
+    """The unit `name` is ready when a file system is mounted at `path`."""
+
+    name: str
+    path: str
+    timeout_s: float
+
+
+@dataclasses.dataclass(frozen=True)
 class WaitPort:
     """The unit `name` is ready when this port of 127.0.0.1 accepts connections."""
 
@@ -85,7 +94,8 @@ class WaitHTTPS:
     timeout_s: float
 
 
-Step = Cgroup | Bind | Overlay | Devices | Run | Start | WaitSocket | WaitPort | WaitHTTPS
+Wait = WaitSocket | WaitMount | WaitPort | WaitHTTPS
+Step = Cgroup | Bind | Overlay | Devices | Run | Start | Wait
 _KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in get_args(Step)}
 
 

@@ -21,6 +21,7 @@ PACKAGES = {
     "buildah": "buildah",
     "debootstrap": "debootstrap",
 }
+FUSE = Path("/dev/fuse")
 HIDDEN = ("/run", "/var/lib", "/var/log", "/dev")
 
 
@@ -47,6 +48,16 @@ def check(environment: Environment, runtime: str = DEFAULT_RUNTIME) -> None:
     missing = missing_packages(environment, runtime)
     if missing:
         raise LabError(f"packages are missing: apt-get install {' '.join(missing)}")
+
+
+def check_fuse() -> None:
+    """Check that nodes can serve a sysfs of their own.
+
+    Raises:
+        LabError: The kernel has no FUSE, or its module is not loaded.
+    """
+    if not FUSE.is_char_device():
+        raise LabError(f"--passthrough needs {FUSE}, which is missing: modprobe fuse")
 
 
 def missing_packages(environment: Environment, runtime: str = DEFAULT_RUNTIME) -> list[str]:

@@ -134,6 +134,8 @@ def _check(environment: Environment, request: LabRequest) -> None:
         raise LabError("--ipv6 is for --provider local")
     if request.has_audit_log:
         raise LabError("--audit-log is for --provider local")
+    if request.has_passthrough:
+        raise LabError("--passthrough is for --provider local")
     if request.pod_addresses is not None:
         raise LabError("--pod-addresses is for --provider local")
 

@@ -39,6 +39,7 @@ class LabRequest:
     gates: Mapping[str, bool] = dataclasses.field(default_factory=dict)
     has_ipv6: bool = False
     has_audit_log: bool = False
+    has_passthrough: bool = False
     pod_addresses: int | None = None
     runtime: str = versions.DEFAULT_RUNTIME
     platform: str = ""
@@ -52,12 +53,14 @@ def up(environment: Environment, request: LabRequest, progress: Progress) -> Lab
     """
     kubernetes = versions.resolve(request.kube, binaries.releases(environment, "kubernetes"))
     requirements.check(environment, request.runtime)
+    if request.has_passthrough:
+        requirements.check_fuse()
     _check(request, kubernetes)
     inotify.check(request.node_count)
     programs = binaries.of_lab(environment, kubernetes, request.runtime, progress)
     archives = images.ensure_small(environment, progress)
     with progress.step("the simulated driver"):
-        hardware.compile_programs()
+        hardware.compile_programs(has_passthrough=request.has_passthrough)
     with _begin_lab(environment, request, kubernetes, progress) as lab:
         where = state.folder(environment, lab.name)
         inotify.raise_limits(request.node_count)
@@ -178,6 +181,7 @@ def _planned(request: LabRequest, index: int, kubernetes: str) -> Lab:
         request.gates,
         has_ipv6=request.has_ipv6,
         has_audit_log=request.has_audit_log,
+        has_passthrough=request.has_passthrough,
         pod_addresses=request.pod_addresses,
         runtime=request.runtime,
         platform=request.platform,

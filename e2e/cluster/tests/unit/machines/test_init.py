@@ -45,6 +45,18 @@ def test_a_unit_that_dies_while_it_is_waited_for_is_named_at_once(tmp_path: Path
     assert seen.units["etcd"].exits == 1
 
 
+def test_a_unit_that_mounts_nothing_is_given_up_on(tmp_path: Path) -> None:
+    seen = run(
+        tmp_path,
+        machine_spec.WaitMount("init", "/proc", 60),
+        machine_spec.Start("sysfs", ("sleep", "5")),
+        machine_spec.WaitMount("sysfs", str(tmp_path), 0.1),
+    )
+    os.kill(seen.units["sysfs"].pid, 9)
+    os.waitpid(seen.units["sysfs"].pid, 0)
+    assert (seen.phase, seen.step) == ("failed", "sysfs")
+
+
 def test_a_unit_that_never_answers_is_given_up_on(tmp_path: Path) -> None:
     seen = run(
         tmp_path,

@@ -32,8 +32,11 @@ PROGRAMS = {
 PARTS = node.Parts(PROGRAMS, {"PATH": "/bin"}, {"LD": "x"}, "/bin/python", ("/cache/pause.tar",))
 
 
-def node_plan() -> machine_spec.Machine:
-    return node.machine(LAB, LAB.nodes[0], WHERE.machine("node-1"), PARTS)
+PASSTHROUGH = model.plan("lab", 1, 2, "dgx-h100", "1.36.3", {}, has_passthrough=True)
+
+
+def node_plan(lab: model.Lab = LAB) -> machine_spec.Machine:
+    return node.machine(lab, lab.nodes[0], WHERE.machine("node-1"), PARTS)
 
 
 def control_plane_plan(lab: model.Lab = LAB) -> machine_spec.Machine:
@@ -54,12 +57,12 @@ def flags(plan: machine_spec.Machine, unit: str) -> dict[str, str]:
 
 
 def test_a_plan_is_read_back_as_it_was_written() -> None:
-    for plan in (node_plan(), control_plane_plan()):
+    for plan in (node_plan(), node_plan(PASSTHROUGH), control_plane_plan()):
         assert machine_spec.decode(machine_spec.encode(plan)) == plan
 
 
 def test_the_folders_of_all_mounts_are_reachable_when_they_are_mounted() -> None:
-    for plan in (node_plan(), control_plane_plan()):
+    for plan in (node_plan(), node_plan(PASSTHROUGH), control_plane_plan()):
         hidden: list[str] = []
         for step in plan.steps:
             if isinstance(step, machine_spec.Bind):
@@ -79,6 +82,27 @@ def test_a_kubelet_starts_after_its_hardware_its_runtime_and_the_api_server(runt
     config = yaml.safe_load(node.files(lab, lab.nodes[0], PROGRAMS)["/var/lib/kubelet/config.yaml"])
     (waited,) = (step for step in plan.steps if isinstance(step, machine_spec.WaitSocket))
     assert config["containerRuntimeEndpoint"] == f"unix://{waited.path}"
+
+
+def test_a_kubelet_starts_after_the_server_of_sysfs_if_there_is_one() -> None:
+    plan = node_plan(PASSTHROUGH)
+    kubelet = next(
+        at for at, step in enumerate(plan.steps) if getattr(step, "name", "") == "kubelet"
+    )
+    before = plan.steps[:kubelet]
+    (served,) = (step for step in before if isinstance(step, machine_spec.WaitMount))
+    assert (served.name, served.path) == ("sysfs", model.SYS_ROOT)
+    assert starts(plan) == ["containerd", "sysfs", "kubelet"]
+
+
+def test_without_passthrough_a_node_has_the_libraries_and_the_plain_sysfs_of_before() -> None:
+    plain = node_plan()
+    assert starts(plain) == ["containerd", "kubelet"]
+    (hardware,) = (step for step in plain.steps if getattr(step, "name", "") == "hardware")
+    assert isinstance(hardware, machine_spec.Run)
+    assert hardware.argv[-2:] == ("dgx-h100", "node-1")
+    overlaid = [step.target for step in plain.steps if isinstance(step, machine_spec.Overlay)]
+    assert overlaid == ["/etc"]
 
 
 def test_the_control_plane_starts_in_the_order_of_its_needs() -> None:
