@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Assembles the last layer of an image: a component, and what only that one depends on.
 
-    python3 /images/application.py nvdra-gpu-plugin --alias gpu-kubelet-plugin --hook
+    python3 /images/application.py nvdra-gpu-plugin --alias gpu-kubelet-plugin --hook --modprobe
 
 The first three stages of a Dockerfile run a program each, with the base image's Python and as root;
 each leaves a tree. The last stage starts from nothing and copies them, a layer for each:
@@ -9,7 +9,8 @@ each leaves a tree. The last stage starts from nothing and copies them, a layer 
     system_files.py   /image/system        Python, shared libraries, two small programs
     libraries.py      /image/libraries     /opt/nvdra with what every image has of others' packages
     application.py    /image/application   in /opt/nvdra our packages and what only this one needs;
-                                           its names in /usr/bin, licences, the bill of materials
+                                           its names in /usr/bin, other programs that it runs,
+                                           licences, the bill of materials
 
 So an image has no shell, no package manager and no compiler. Whoever pulls two of them pulls the
 first two layers once, and an update that leaves the dependencies alone is the last one only. Wheels
@@ -24,6 +25,7 @@ from pathlib import Path
 
 import environment
 import licenses
+import modprobe
 import system_files
 import trees
 from libraries import LIBRARIES, REQUIREMENTS
@@ -40,7 +42,10 @@ def main() -> None:
     parser.add_argument("package", help="such as nvdra-gpu-plugin: a wheel and its program")
     parser.add_argument("--alias", required=True, help="its name in the reference driver")
     parser.add_argument("--hook", action="store_true", help="include nvidia-cdi-hook")
+    parser.add_argument("--modprobe", action="store_true", help="include modprobe")
     arguments = parser.parse_args()
+    if arguments.modprobe:  # first, when the tree has no files that other packages may have, too
+        modprobe.copy(APPLICATION)
     environment.install(REQUIREMENTS / f"{arguments.package}.txt")
     environment.remove_unused()
     environment.remove_programs(arguments.package, *SHARED)
@@ -68,7 +73,7 @@ def _copy_new_files() -> None:
 
 def _link_programs(package: str, alias: str) -> None:
     programs, own = APPLICATION / "usr" / "bin", environment.VENV / "bin"
-    programs.mkdir(parents=True)
+    programs.mkdir(parents=True, exist_ok=True)
     (programs / package).symlink_to(own / package)
     (programs / alias).symlink_to(package)
     # `kubectl exec POD -- kill -s SIGUSR2 1` asks a program for its stacks.
@@ -83,13 +88,11 @@ def _copy_hook() -> None:
 
 def _write_bill_of_materials(package: str, *, with_hook: bool) -> None:
     """Write it by a program in the environment of the tools, which has a library for it."""
-    target = APPLICATION / "usr/share/doc" / package / "sbom.cdx.json"
-    target.parent.mkdir(parents=True)
     subprocess.run(
         [
             environment.TOOLS / "bin" / "python3",
             Path(__file__).with_name("bill_of_materials.py"),
-            *(package, environment.site_packages(), system_files.SYSTEM, target),
+            *(package, environment.site_packages(), system_files.SYSTEM, APPLICATION),
             *((HOOK,) if with_hook else ()),
         ],
         check=True,

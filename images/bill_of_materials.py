@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes the bill of materials of an image, in the form of CycloneDX.
 
-    bill_of_materials.py PACKAGE SITE_PACKAGES SYSTEM TARGET [HOOK]
+    bill_of_materials.py PACKAGE SITE_PACKAGES SYSTEM APPLICATION [HOOK]
 
 It lists what is installed, each with its licence: the distributions in SITE_PACKAGES, the Debian
-packages that files of SYSTEM are of, Python if it is of none of them, and NVIDIA's CDI hook with
-the modules of Go in it. It needs cyclonedx-python-lib, and runs where the image is assembled.
+packages that files of SYSTEM and APPLICATION are of, Python if it is of none of them, and NVIDIA's
+CDI hook with the modules of Go in it. It is written below APPLICATION/usr/share/doc. It needs
+cyclonedx-python-lib, and runs where the image is assembled.
 """
 
 import os
@@ -31,7 +32,7 @@ from packageurl import PackageURL
 TOOLKIT = "github.com/NVIDIA/nvidia-container-toolkit"
 
 
-def main(package: str, site: Path, system: Path, target: Path, hook: Path | None) -> None:
+def main(package: str, site: Path, system: Path, application: Path, hook: Path | None) -> None:
     """Write the bill of materials of one image."""
     distributions = list(_distributions(site))
     (subject,) = (each for each in distributions if each.name == package)
@@ -43,7 +44,9 @@ def main(package: str, site: Path, system: Path, target: Path, hook: Path | None
         bom_ref=f"image:{package}",
         licenses=subject.licenses,
     )
-    for component in (*distributions, *_debian_packages(system)):
+    release = _release(system)
+    debian = (each for tree in (system, application) for each in _debian_packages(tree, release))
+    for component in (*distributions, *debian):
         bom.components.add(component)
     if not any(each.name.startswith("python3") for each in bom.components):
         bom.components.add(_component("generic", "python", platform.python_version(), "PSF-2.0"))
@@ -61,6 +64,8 @@ def main(package: str, site: Path, system: Path, target: Path, hook: Path | None
     hashes = Path("/requirements", f"{package}.txt").read_text()
     bom.serial_number = uuid.uuid5(uuid.NAMESPACE_URL, " ".join((hashes, *contents)))
     outputter = make_outputter(bom, OutputFormat.JSON, SchemaVersion.V1_6)
+    target = application / licenses.DOC / package / "sbom.cdx.json"
+    target.parent.mkdir(parents=True)
     target.write_text(outputter.output_as_string(indent=2) + "\n")
 
 
@@ -70,12 +75,12 @@ def _distributions(site: Path) -> Iterator[Component]:
         yield _component("pypi", name, found.version, licenses.of_distribution(found))
 
 
-def _debian_packages(system: Path) -> Iterator[Component]:
-    for status in sorted((system / "var/lib/dpkg/status.d").iterdir()):
+def _debian_packages(tree: Path, release: str) -> Iterator[Component]:
+    for status in sorted((tree / "var/lib/dpkg/status.d").glob("*")):
         fields = Parser().parsestr(status.read_text())
-        where = {"arch": fields["Architecture"], "distro": _release(system)}
+        where = {"arch": fields["Architecture"], "distro": release}
         name = fields["Package"]
-        text = system / licenses.DOC / name / "copyright"
+        text = tree / licenses.DOC / name / "copyright"
         licence = licenses.of_debian(text.read_text()) if text.exists() else licenses.UNKNOWN
         yield _component("deb", name, fields["Version"], licence, "debian", where)
 

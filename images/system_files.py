@@ -66,6 +66,23 @@ def copy(system: Path) -> None:
     _note_packages(system)
 
 
+def add_program(program: Path, tree: Path, system: Path) -> None:
+    """Add a program to an empty tree, with what it needs and the image does not have yet.
+
+    Args:
+        program: The program, which may be a link.
+        tree: The tree, which gets the status and licence of its Debian packages as well.
+        system: The tree that `copy` has filled.
+    """
+    _copy_file(program, tree)
+    for file in _binaries(tree):
+        for library in _needed(Path("/") / file.relative_to(tree)):
+            _copy_file(library, tree)
+    _remove_common_files(tree, system)  # whose packages are noted there
+    _note_packages(tree)
+    _remove_common_files(tree, system)  # such as licences
+
+
 def check_libraries(tree: Path, *others: Path) -> None:
     """Check that each library that a tree needs is in it or in another tree of the image.
 
@@ -74,12 +91,19 @@ def check_libraries(tree: Path, *others: Path) -> None:
     """
     for file in _binaries(tree):
         for library in _needed(file):
-            inside = [each / library.relative_to("/") for each in (tree, *others)]
+            inside = [each / _place(library).relative_to("/") for each in (tree, *others)]
             if not library.is_relative_to(tree) and not any(map(Path.exists, inside)):
                 raise SystemExit(
                     f"error: {file} needs {library}, which the image does not have: add "
                     f"{library.name} to LIBRARIES in {__file__}"
                 )
+
+
+def _remove_common_files(tree: Path, system: Path) -> None:
+    for path in tuple(tree.rglob("*")):
+        is_file = path.is_symlink() or path.is_file()
+        if is_file and os.path.lexists(system / path.relative_to(tree)):
+            path.unlink()
 
 
 def _make_frame(system: Path) -> None:
@@ -113,7 +137,7 @@ def _copy_modules(library: Path, system: Path) -> None:
 
 def _copy_file(path: Path, system: Path) -> None:
     """Copy a file, and the links that lead to it, to the same place below `system`."""
-    place = path.parent.resolve() / path.name
+    place = _place(path)
     target = system / place.relative_to("/")
     if target.is_symlink() or target.exists():
         return
@@ -123,6 +147,11 @@ def _copy_file(path: Path, system: Path) -> None:
         _copy_file(place.parent / place.readlink(), system)
     else:
         shutil.copy2(place, target)
+
+
+def _place(path: Path) -> Path:
+    """The path without the links of the root into /usr, which not every tree has."""
+    return path.parent.resolve() / path.name
 
 
 def _binaries(tree: Path) -> list[Path]:

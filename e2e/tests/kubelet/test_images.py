@@ -17,7 +17,7 @@ from nvdra_lab.layout import CacheDir
 from nvdra_testing.image_archive import Image, read
 
 PROGRAMS = {
-    "nvdra-gpu-plugin": {"gpu-kubelet-plugin", "nvidia-cdi-hook"},
+    "nvdra-gpu-plugin": {"gpu-kubelet-plugin", "nvidia-cdi-hook", "modprobe", "kmod"},
     "nvdra-cd-plugin": {"compute-domain-kubelet-plugin", "nvidia-cdi-hook"},
     "nvdra-cd-controller": {"compute-domain-controller"},
     "nvdra-imex-daemon": {"compute-domain-daemon"},

@@ -11,7 +11,7 @@ from nvdra_lab.artifacts.buildah import Buildah
 from nvdra_lab.progress import Progress
 
 DEFAULT = "docker.io/library/python:3.12-slim"
-DEBIAN = "localhost/nvdra/debian-python:bookworm-whole"
+DEBIAN = "localhost/nvdra/debian-python:bookworm-kmod"
 REGISTRY = "https://registry-1.docker.io/v2/"
 PROBE_S = 3.0
 
@@ -56,7 +56,7 @@ def _bootstrap(buildah: Buildah, temporary: Path) -> None:
         subprocesses.run(
             [
                 *("nice", "-n", "10", "debootstrap", "--variant=minbase"),
-                *("--include=python3,python3-venv", "bookworm", tree),
+                *("--include=python3,python3-venv,kmod", "bookworm", tree),
             ]
         )
         buildah.import_tree(DEBIAN, tree)

@@ -9,7 +9,8 @@
     nvidia-cdi-hook
 
 Dependencies have the versions and hashes of requirements.images.lock. The packages' own wheels are
-built from the tree, and their hashes are taken here. A build step in a container needs no network.
+built from the tree, and their hashes are taken here. A build step in a container needs no network,
+but for kmod where the base image lacks it (`images/modprobe.py`).
 """
 
 import platform
