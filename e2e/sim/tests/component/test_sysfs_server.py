@@ -297,6 +297,56 @@ def test_an_open_cdev_blocks_an_unbind(served_node: MakeServedNode) -> None:
         assert vm.poll() is None
 
 
+def dev_with(node: ServedNode, directory: Path, *names: str) -> Path:
+    """The /dev of a container with some nodes of vfio."""
+    for name in names:
+        target = directory / "vfio" / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        found = (node.roots.dev / "vfio" / name).stat()
+        os.mknod(target, found.st_mode, found.st_rdev)
+    return directory
+
+
+@pytest.mark.parametrize("backend", ["group", "cdev"])
+def test_a_virtual_machine_opens_what_its_container_has(
+    served_node: MakeServedNode, tmp_path: Path, backend: str
+) -> None:
+    node = served_node("t4", node=LOADED)
+    to_vfio(node, 0)
+    to_vfio(node, 1)
+    group = group_of(node, 1)
+    names = ("vfio", group) if backend == "group" else ("devices/vfio1",)
+    dev = dev_with(node, tmp_path / "dev", *names)
+    words = (node.vmm[0], "--sys", str(node.sys), "--dev", str(dev), "injected")
+    path = node.sys / "bus/pci/drivers/vfio-pci/unbind"
+    with contextlib.ExitStack() as processes:
+        vm = processes.enter_context(running(node, *words))
+        assert opened(vm) == {"viable": None, "failed": None, "errno": None}
+        assert unbind(node, 0) == 0, "it has the other one only"
+        unbinding = processes.enter_context(running(node, *writer(node, path, node.address(1))))
+        assert line(unbinding) == "open"
+        wait_until(lambda: not driver(node, 1), "it waits")
+        time.sleep(0.3)
+        assert unbinding.poll() is None
+        vm.terminate()
+        assert line(unbinding) == "ok"
+        assert vm.wait(PATIENCE_S) == 0
+
+
+def test_a_virtual_machine_without_what_it_needs_says_so_and_ends(
+    served_node: MakeServedNode, tmp_path: Path
+) -> None:
+    node = served_node("t4", node=LOADED)
+    to_vfio(node, 0)
+    empty = dev_with(node, tmp_path / "empty")
+    lacking = dev_with(node, tmp_path / "lacking", group_of(node, 0))
+    for dev, failed, name in ((empty, "open", "ENODEV"), (lacking, "container", "ENOENT")):
+        words = (node.vmm[0], "--sys", str(node.sys), "--dev", str(dev), "injected")
+        done = subprocess.run(words, capture_output=True, check=False, timeout=PATIENCE_S)
+        assert done.returncode == 1
+        assert json.loads(done.stdout) == {"viable": None, "failed": failed, "errno": name}
+
+
 def test_a_leaked_process_holds_the_device_until_it_is_killed(served_node: MakeServedNode) -> None:
     node = served_node("t4", node=LOADED)
     to_vfio(node, 0)
