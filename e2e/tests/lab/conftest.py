@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tests of a lab's own life run when the lab has changed since they last passed, or for a soak.
 
-Bringing labs up and killing them takes minutes, and only the code of `e2e/cluster` decides how it
-goes. After a run in which all these tests passed, a digest of that code is kept in the build cache.
+Bringing labs up and killing them takes minutes, and only the code of `e2e/cluster` and the server
+of sysfs decide how it goes. After a run in which all these tests passed, a digest of that code is
+kept in the build cache.
 """
 
 import hashlib
@@ -14,6 +15,9 @@ from nvdra_lab import environment
 
 TESTS = Path(__file__).parent
 LAB = TESTS.parents[1] / "cluster"
+SIMULATOR = TESTS.parents[1] / "sim"
+SERVED_SYSFS = ("src/nvdra_sim/sysfs_server", "src/nvdra_sim/pci", "kmod", "vmm")
+"""What of the simulator is a part of a lab with passthrough."""
 HARNESS = TESTS.parents[2] / "testing/src/nvdra_testing/cluster"
 UNCHANGED = "e2e/cluster has not changed since these tests passed; --soak runs them all the same"
 
@@ -76,8 +80,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 def _files() -> Iterator[Path]:
-    for folder in (LAB / "src", LAB / "binaries", LAB / "images", TESTS, HARNESS):
+    served = (SIMULATOR / folder for folder in SERVED_SYSFS)
+    for folder in (LAB / "src", LAB / "binaries", LAB / "images", *served, TESTS, HARNESS):
         for path in folder.rglob("*"):
             if path.is_file() and "__pycache__" not in path.parts:
                 yield path
-    yield from (LAB / "pyproject.toml", LAB / "debian-packages.txt")
+    yield from (LAB / "pyproject.toml", LAB / "debian-packages.txt", *LAB.glob("*.yaml"))

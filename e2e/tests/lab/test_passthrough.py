@@ -16,6 +16,7 @@ from platform import release
 from typing import Any
 
 import pytest
+import yaml
 from nvdra_lab.machines import passthrough
 from nvdra_testing.cluster import lab_command
 from nvdra_testing.cluster.kubectl import Kubectl
@@ -26,6 +27,7 @@ pytestmark = pytest.mark.timeout(900)  # the first start on a machine builds the
 WORKLOAD = "docker.io/nvdra/workload:1"
 SYS = "/run/nvidia/sys"
 PCI = f"{SYS}/bus/pci"
+VIRTUAL_MACHINE = Path(__file__).parents[2] / "cluster/virtual-machine.yaml"
 CDI_KIND = "example.com/vfio"
 PATIENCE_S = 60.0
 DOWN_S = 20.0
@@ -101,6 +103,11 @@ def plugin(name: str, propagation: str) -> dict[str, Any]:
             ],
         },
     }
+
+
+def manifest() -> list[dict[str, Any]]:
+    """The objects of a virtual machine's stand-in."""
+    return list(yaml.safe_load_all(VIRTUAL_MACHINE.read_text()))
 
 
 def write(pods: Kubectl, path: str, text: str, pod: str = "plugin") -> str:
@@ -231,7 +238,11 @@ def test_pods_with_propagation_see_the_next_server_and_others_do_not(
 def test_a_virtual_machines_process_holds_the_gpu_that_its_container_was_given(
     lab: Lab, pods: Kubectl
 ) -> None:
-    """By a CDI spec as the plugin writes it; `ctr` takes the place of the kubelet."""
+    """By a CDI spec as the plugin writes it; `ctr` takes the place of scheduler and kubelet."""
+    pods.run("apply", "--dry-run=server", "-f", str(VIRTUAL_MACHINE))
+    (pod,) = (each for each in manifest() if each["kind"] == "Pod")
+    (container,) = pod["spec"]["containers"]
+    paths = {each["name"]: each["hostPath"]["path"] for each in pod["spec"]["volumes"]}
     pci = gpus(lab)[2]
     to_vfio(pods, pci)
     group = Path(pods.exec("plugin", "readlink", f"{PCI}/devices/{pci}/iommu_group").strip()).name
@@ -245,14 +256,13 @@ def test_a_virtual_machines_process_holds_the_gpu_that_its_container_was_given(
     where.mkdir(exist_ok=True)
     (where / "vm.json").write_text(json.dumps(spec))
     mounts = [
-        f"--mount=type=bind,src={path},dst={path},options=rbind:ro"
-        for path in ("/run/nvidia/bin", SYS)
+        f"--mount=type=bind,src={paths[each['name']]},dst={each['mountPath']},options=rbind:ro"
+        for each in container["volumeMounts"]
     ]
-    command = ["/run/nvidia/bin/nvdra-sim-vmm", "--sys", SYS, "injected"]
     ctr = ("exec", "node-1", "--", "ctr", "--namespace=k8s.io")
     lab.run_checked(
         *ctr, "run", "--detach", f"--device={CDI_KIND}=gpu",
-        *mounts, WORKLOAD, "machine", *command,
+        *mounts, WORKLOAD, "machine", *container["command"],
     )  # fmt: skip
     wait_until(lambda: processes_of(lab, "nvdra-sim-vmm"), "the process runs")
 

@@ -23,8 +23,8 @@ NAMESPACES = ("cgroup", "mnt", "net", "pid", "uts")
 WATCHED_FOLDERS = ("/dev", "/etc", "/mnt", "/opt", "/run", "/srv", "/usr/libexec", "/usr/local")
 OWN_DESCRIPTORS = Path("/dev/fd")
 """The open files of the test process itself."""
-OF_OTHER_TESTS = re.compile(r"/(dev|run)/shm/(nvdra|fuzz|fz)-\w{8}(/.*)?")
-"""Temporary directories of component tests, which may run beside a lab."""
+OF_OTHER_TESTS = re.compile(r"/(dev|run)/shm/(nvdra|fuzz|fz)-\w{8}(/.*)?|/tmp/pytest-of-[^/]+/.*")
+"""Temporary directories of component tests, which may run beside a lab, and mounts in them."""
 SYSCTLS = ("vm/overcommit_memory", "kernel/panic", "kernel/panic_on_oops")
 
 

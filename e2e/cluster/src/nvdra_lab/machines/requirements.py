@@ -50,14 +50,14 @@ def check(environment: Environment, runtime: str = DEFAULT_RUNTIME) -> None:
         raise LabError(f"packages are missing: apt-get install {' '.join(missing)}")
 
 
-def check_fuse() -> None:
+def check_fuse(device: Path = FUSE) -> None:
     """Check that nodes can serve a sysfs of their own.
 
     Raises:
         LabError: The kernel has no FUSE, or its module is not loaded.
     """
-    if not FUSE.is_char_device():
-        raise LabError(f"--passthrough needs {FUSE}, which is missing: modprobe fuse")
+    if not device.is_char_device():
+        raise LabError(f"--passthrough needs {device}, which is missing: modprobe fuse")
 
 
 def missing_packages(environment: Environment, runtime: str = DEFAULT_RUNTIME) -> list[str]:

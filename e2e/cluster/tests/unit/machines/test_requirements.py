@@ -31,6 +31,12 @@ def test_a_checkout_that_nodes_would_hide_is_refused(tmp_path: Path) -> None:
         requirements.check(hidden)
 
 
+def test_a_kernel_without_fuse_is_refused_for_passthrough(tmp_path: Path) -> None:
+    requirements.check_fuse(Path("/dev/null"))
+    with pytest.raises(LabError, match=r"--passthrough needs .*/fuse"):
+        requirements.check_fuse(tmp_path / "fuse")
+
+
 def test_the_version_of_an_image_is_that_of_its_package() -> None:
     assert project_images.version_in('"""x"""\n\n__version__ = "1.2.3"\n') == "1.2.3"
     assert project_images.version_in('__version__ = "1.2.3.dev0"\n') == "1.2.3-dev"
