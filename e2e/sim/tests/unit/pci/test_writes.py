@@ -15,11 +15,13 @@ from nvdra_sim.state_file import layout, state
 
 FIRST, SECOND = "0000:3b:00.0", "0000:86:00.0"
 VFIO = "vfio-pci"
+MAJORS = {"nvidia": 3990, "drm": 3991}
+"""Numbers of no other node of this machine: an unbind waits for whoever has one of its own open."""
 
 
 @pytest.fixture
 def node(tmp_path: Path) -> state.State:
-    sections = {"node": {"vfio": {"loaded": True}, "majors": {"nvidia": 3990, "drm": 3991}}}
+    sections = {"node": {"vfio": {"loaded": True}, "majors": MAJORS}}
     described = node_config.from_profile("t4", "node-0", sections)
     return state.create(tmp_path / "state.bin", described)
 
@@ -204,7 +206,7 @@ def test_a_reset_takes_only_a_one(machine: StateMachine) -> None:
 
 @pytest.fixture
 def unloaded(tmp_path: Path) -> StateMachine:
-    described = node_config.from_profile("t4", "node-0", {})
+    described = node_config.from_profile("t4", "node-0", {"node": {"majors": MAJORS}})
     return StateMachine(state.create(tmp_path / "unloaded.bin", described))
 
 
