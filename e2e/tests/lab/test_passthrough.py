@@ -221,11 +221,11 @@ def test_pods_with_propagation_see_the_next_server_and_others_do_not(
     pci = gpus(lab)[0]
     assert driver(pods, pci, "private") == "nvidia"
 
+    lab.run_checked("restart", "node-1/sysfs")  # in order, so that it could unmount
+    wait_until(lambda: driver(pods, pci) == "nvidia", "the pod sees the next one")
     killed = server(lab)
     os.kill(killed, signal.SIGKILL)
     wait_until(lambda: server(lab) not in (0, killed), "another server")
-    wait_until(lambda: driver(pods, pci) == "nvidia", "the pod sees it")
-    lab.run_checked("restart", "node-1/sysfs")
     wait_until(lambda: driver(pods, pci) == "nvidia", "the pod sees the one after")
     to_vfio(pods, pci)
     to_nvidia(pods, pci)
