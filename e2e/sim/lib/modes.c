@@ -1,14 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 
 /* Modes of a GPU: those that can be set live in the shared state (nvml-simulator.md §6.3). */
+#include "protocol.h"
 #include "sim.h"
+
+/* ---- persistence: nvidia-persistenced where its socket is, else the kernel module (§17) ---------------------- */
+
+/* False: no daemon answers that knows the GPU. */
+static bool ask_persistenced(const struct gpu *gpu, unsigned procedure, uint32_t *mode, enum pd_status *status)
+{
+    struct pd_gpu asked = {gpu->spec->pci_domain, gpu->spec->pci_bus, gpu->spec->pci_device};
+    return pd_ask(procedure, &asked, mode, status) && *status != PD_NOT_FOUND;
+}
 
 EXPORT nvml_code nvmlDeviceGetPersistenceMode(nvml_device device, unsigned *mode)
 {
     CALL(nvmlDeviceGetPersistenceMode);
     REQUIRE_POINTER(mode);
+    uint32_t found;
+    enum pd_status status;
     GPU(device);
     *mode = gpu.now.persistence;
+    if (ask_persistenced(&gpu, PD_GET_MODE, &found, &status) && status == PD_SUCCESS)
+        *mode |= found;
     RETURN(NVML_SUCCESS);
 }
 
@@ -19,6 +33,12 @@ EXPORT nvml_code nvmlDeviceSetPersistenceMode(nvml_device device, unsigned mode)
     REQUIRE(mode <= 1, NVML_INVALID_ARGUMENT);
     GPU(device);
     REQUIRE_OK(call_needs_privilege());
+    uint32_t wanted = mode;
+    enum pd_status status;
+    if (ask_persistenced(&gpu, PD_SET_MODE, &wanted, &status)) {
+        REQUIRE(status == PD_SUCCESS, NVML_UNKNOWN);
+        REQUIRE(mode == 0 && gpu.now.persistence, NVML_SUCCESS); /* what the module keeps goes, too */
+    }
     REQUIRE_OK(transaction_begin(&change));
     change.next->gpus[gpu.number].persistence = mode;
     transaction_commit(&change);

@@ -28,6 +28,7 @@ BINARIES: dict[Layout, str] = {
     "talos": "bin",
 }
 STATE_FILE = "gsp_nvdra_sim.bin"
+PERSISTENCED_SOCKET = "run/nvidia-persistenced/socket"
 
 
 def tree(node: NodeDescription, programs: Programs) -> Tree:
@@ -96,6 +97,7 @@ def _programs(node: NodeDescription, programs: Programs) -> dict[str, Entry]:
         f"{directory}/nvidia-smi": Copy(programs.smi, 0o755),
         f"{directory}/nvidia-cuda-mps-control": Copy(programs.mps_control, 0o755),
         f"{directory}/nvidia-cuda-mps-server": Copy(programs.mps_server, 0o755),
+        f"{directory}/nvidia-persistenced": Copy(programs.persistenced, 0o755),
     }
     return {**always, **imex(node, programs)} if node.imex.installed else always
 
@@ -129,7 +131,7 @@ def _configuration() -> dict[str, Entry]:
 
 
 def _sockets(node: NodeDescription) -> dict[str, Entry]:
-    sockets: dict[str, Entry] = {"run/nvidia-persistenced/socket": Socket()}
+    sockets: dict[str, Entry] = {PERSISTENCED_SOCKET: Socket()}
     if node.nvswitches or node.nvlink_managers:
         sockets["run/nvidia-fabricmanager/socket"] = Socket()
     return sockets

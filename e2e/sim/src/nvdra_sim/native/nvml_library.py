@@ -19,6 +19,8 @@ from nvdra_sim.native import nvml_functions
 from nvdra_sim.state_file import layout
 
 SONAME = "libnvidia-ml.so.1"
+PERSISTENCED = nvml_functions.SOURCES.parent / "persistenced"
+"""The sources of `nvidia-persistenced`; NVML has those of its protocol, too."""
 WARNINGS = ("-std=c11", "-D_GNU_SOURCE", "-O2", "-Wall", "-Wextra", "-Werror")
 HARDENING = ("-fstack-protector-strong", "-D_FORTIFY_SOURCE=2", "-Wl,-z,now,-z,relro")
 SHARED = ("-fPIC", "-fvisibility=hidden", "-shared", f"-Wl,-soname,{SONAME}", "-pthread")
@@ -34,8 +36,11 @@ def build() -> Path:
     Raises:
         BuildError: `gcc` is missing or failed.
     """
+    directories = (nvml_functions.SOURCES, PERSISTENCED)
     sources = {
-        path.name: path.read_text() for path in sorted(nvml_functions.SOURCES.glob("*.[ch]"))
+        path.name: path.read_text()
+        for directory in directories
+        for path in sorted(directory.glob("*.[ch]"))
     }
     rendered = {"layout.h": layout.c_header(), "functions.h": functions_h(), "stubs.c": stubs_c()}
     return compile_cached(SONAME, {**sources, **rendered}, (*WARNINGS, *HARDENING, *SHARED))

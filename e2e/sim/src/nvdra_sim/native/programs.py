@@ -57,6 +57,7 @@ class Programs:
     imex_ctl: Path
     mps_control: Path
     mps_server: Path
+    persistenced: Path
     cuda: Path
     placeholders: dict[str, Path]  # by soname
     loader: Loader
@@ -78,6 +79,7 @@ def build() -> Programs:
         imex_ctl=imex_ctl(),
         mps_control=_mps("control"),
         mps_server=_mps("server"),
+        persistenced=persistenced(),
         cuda=_cuda(),
         placeholders={soname: _placeholder(soname) for soname in PLACEHOLDERS},
         loader=Loader(loader, loader.resolve(strict=True)),
@@ -122,6 +124,18 @@ def imex_ctl(flags: Sequence[str] = STATIC) -> Path:
     """Compiles `nvidia-imex-ctl` with these additional flags. Raises like `build`."""
     flags = (*nvml_library.WARNINGS, "-pthread", *flags)
     return nvml_library.compile_cached("nvidia-imex-ctl", _imex_sources("ctl"), flags)
+
+
+def persistenced() -> Path:
+    """Compiles `nvidia-persistenced`. Raises like `build`."""
+    sources = {
+        **_sources(nvml_library.PERSISTENCED),
+        **_sources(nvml_library.PERSISTENCED / "daemon"),
+        "snapshot.h": (nvml_functions.SOURCES / "snapshot.h").read_text(encoding="utf-8"),
+        "layout.h": layout.c_header(),
+    }
+    flags = (*nvml_library.WARNINGS, *STATIC)
+    return nvml_library.compile_cached("nvidia-persistenced", sources, flags)
 
 
 def vmm() -> Path:

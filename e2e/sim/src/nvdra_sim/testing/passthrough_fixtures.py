@@ -85,6 +85,29 @@ class ServedNode:
         roots = ("--sys", str(self.sys), "--dev", str(self.roots.dev))
         return (str(programs.vmm()), *roots)
 
+    @property
+    def persistenced_socket(self) -> Path:
+        """Where the node's nvidia-persistenced listens."""
+        return self.roots.driver / driver_root.PERSISTENCED_SOCKET
+
+    @contextmanager
+    def persistenced(self, *options: str) -> Iterator[int]:
+        """Runs `nvidia-persistenced` for the block, which gets its process id."""
+        directory = self.roots.driver / driver_root.program_directory(self.description)
+        environment = {
+            **self.environment,
+            "NVDRA_SIM_PERSISTENCED": str(self.persistenced_socket),
+        }
+        command = (str(directory / "nvidia-persistenced"), *options)
+        with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE) as process:
+            try:
+                assert process.stdout is not None
+                assert process.stdout.readline().startswith(b"Started ")
+                yield process.pid
+            finally:
+                process.terminate()
+                assert process.wait(END_TIMEOUT_S) == 0
+
     def kmod(self, name: str) -> tuple[str, ...]:
         """The command `modprobe` or `rmmod`."""
         return ("env", f"NVDRA_SIM_SYS={self.sys}", str(programs.kmod(name)))
