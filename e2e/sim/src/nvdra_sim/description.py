@@ -336,6 +336,8 @@ class NodeDescription(Frozen):
         persistence_blocks_reset: Whether a GPU in persistence mode cannot be reset. Otherwise
             nvidia-smi has nvidia-persistenced leave it for the while. Public reports have both; see
             docs/decisions/simulator.md.
+        unbind_ends_drain: Whether a drained GPU that its driver has left and takes again is not
+            drained any more. The driver's source says so; it was not tried.
     """
 
     name: str
@@ -349,6 +351,7 @@ class NodeDescription(Frozen):
     visibility: Literal["all", "devnodes", "auto"]
     privilege_queries: bool
     persistence_blocks_reset: bool
+    unbind_ends_drain: bool
     iommu: Iommu
     vfio: VfioModules
     imex: Imex

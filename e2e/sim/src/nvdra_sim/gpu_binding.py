@@ -47,6 +47,7 @@ def _follow(
 def _arrive(state: State, now: layout.NodeState, gpu: Gpu) -> None:
     """The driver takes the GPU: with the lowest free minor, and as after a boot."""
     is_to_break = now.gpus[gpu.index].broken == layout.BROKEN_SOON
+    is_drained = now.gpus[gpu.index].drained and not state.description().unbind_ends_drain
     gpu_power.power_on(state, now, gpu, keeps_mig_mode=gpu_power.keeps_mig_mode(gpu))
     record = now.gpus[gpu.index]
     taken = {
@@ -56,6 +57,7 @@ def _arrive(state: State, now: layout.NodeState, gpu: Gpu) -> None:
     }
     record.minor = next(minor for minor in range(len(taken) + 1) if minor not in taken)
     record.bound_to_nvidia = not gpu.excluded
+    record.drained = is_drained
     record.broken = layout.BROKEN_NOW if is_to_break else 0
     capability_files.update(now, [gpu], state.proc_root)
     state.append_event(_event(now, gpu, layout.SYSTEM_EVENT_BIND))
@@ -69,7 +71,7 @@ def _leave(state: State, now: layout.NodeState, gpu: Gpu) -> None:
     """The driver's remove has returned: the minor is free, and MIG instances are gone."""
     capability_files.remove(now, [gpu], state.proc_root)
     record = now.gpus[gpu.index]
-    record.bound_to_nvidia = record.drained = record.kernel_clients = 0
+    record.bound_to_nvidia = record.kernel_clients = 0
     now.tables[gpu.index] = layout.GpuTables()
     state.append_event(_event(now, gpu, layout.SYSTEM_EVENT_UNBIND))
 

@@ -122,6 +122,18 @@ def test_the_drain_state_ends_with_the_binding(nvml_on: NvmlOn) -> None:
     assert drain_state(info) == DISABLED
 
 
+def test_the_drain_state_outlives_the_binding_where_a_node_has_it_so(nvml_on: NvmlOn) -> None:
+    node = nvml_on("t4", node={"unbind_ends_drain": False})
+    info = pci(0)
+    assert drain(info) == 0
+    incidents.unbind(node, node.gpu("0"))
+    assert code(drain_state, info) == NOT_FOUND
+    incidents.bind(node, node.gpu("0"))
+    assert drain_state(info) == ENABLED
+    incidents.reboot(node)
+    assert node.snapshot().gpus[0].drained == 0
+
+
 def test_a_gpu_is_removed_once_no_other_process_has_it(nvml_on: NvmlOn) -> None:
     node = nvml_on("t4")
     info = pci(1)

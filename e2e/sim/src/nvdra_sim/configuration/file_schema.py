@@ -95,6 +95,7 @@ class NodeSection(FileModel):
     visibility: Literal["all", "devnodes", "auto"] = "auto"
     privilege_queries: bool = False
     persistence_blocks_reset: bool = True
+    unbind_ends_drain: bool = True
     boot_id: Literal["host"] | UUID = "host"
     iommu: IommuSection = IommuSection()
     vfio: VfioSection = VfioSection()

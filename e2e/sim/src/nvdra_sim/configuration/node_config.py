@@ -113,6 +113,7 @@ def _describe(file: NodeFile) -> NodeDescription:
         visibility=file.node.visibility,
         privilege_queries=file.node.privilege_queries,
         persistence_blocks_reset=file.node.persistence_blocks_reset,
+        unbind_ends_drain=file.node.unbind_ends_drain,
         iommu=_iommu(file.node.iommu),
         vfio=_vfio_modules(file.node.vfio, gpus),
         imex=_imex(file.node.imex),
