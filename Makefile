@@ -36,7 +36,7 @@ LONGEST := $(addprefix packages/nvdra-gpu-plugin/tests/component/test_,\
 # A kube-apiserver starts with half the work if it has one core and collects garbage late.
 FRUGAL := GOMAXPROCS=1 GOGC=400
 # They load NVML into the process of the test, where nothing else may have done so.
-OWN_PROCESS := $(patsubst %,packages/nvdra-gpu-plugin/tests/component/test_%.py,device_monitor session_pause vfio_binding)
+OWN_PROCESS := $(patsubst %,packages/nvdra-gpu-plugin/tests/component/test_%.py,device_monitor gpu_drain session_pause vfio_binding)
 COMPONENT_TESTS = $(LONGEST) $(filter-out $(LONGEST) $(OWN_PROCESS),$(shell find \
   packages/*/tests/component e2e/*/tests/component e2e/sim/tests/kernel charts/tests tests/component -name 'test_*.py' | sort))
 

@@ -291,8 +291,9 @@ EXPLANATIONS: Final[Mapping[Reason, Explanation]] = MappingProxyType(
             ),
             remedy=(
                 "Wait: the kubelet repeats the prepare, which goes on when the process has ended.",
-                "If it lasts, end the process or delete its pod. Monitors such as dcgm-exporter, "
-                "and display servers, keep GPUs open: keep them off nodes with virtual machines.",
+                "If it lasts, end the process or delete its pod. On nodes with virtual machines, "
+                "run DCGM 4.5 or later with a dcgm-exporter for it, or neither, and no display "
+                "server.",
                 "After a virtual machine, a QEMU process can outlive its pod: end it on the node.",
             ),
             alert=_more_than(5, Reason.VFIO_DEVICE_BUSY, "10m"),

@@ -189,6 +189,10 @@ class BoundFunction(_Frozen):
     former_override: str | None = None
 
 
+Persistence = Literal["off", "driver", "daemon"]
+"""What keeps a GPU running without clients: nothing, the kernel module or nvidia-persistenced."""
+
+
 class BindVfio(Change):
     """Bind a GPU to vfio, for a virtual machine. Its inverse gives it the former driver back.
 
@@ -200,9 +204,13 @@ class BindVfio(Change):
         enable_api_device: Whether they get the control node, too.
         functions: The GPU, first, and the further functions of its board, with what they had in
             this boot before the claim was prepared; empty until they were looked at.
+        former_persistence: What kept the GPU running before; None if that is not known, and
+            nothing is restored.
+        was_drained: Whether the driver took no new clients of it before; None if it does not say
+            it, and is not asked for it.
     """
 
-    FOUND: ClassVar[frozenset[str]] = frozenset({"functions"})
+    FOUND: ClassVar[frozenset[str]] = frozenset({"functions", "former_persistence", "was_drained"})
 
     step: Literal["bind-vfio"] = "bind-vfio"
     pci: PciAddress
@@ -211,6 +219,8 @@ class BindVfio(Change):
     backend_policy: str = ""
     enable_api_device: bool = False
     functions: tuple[BoundFunction, ...] = ()
+    former_persistence: Persistence | None = None
+    was_drained: bool | None = None
 
     @property
     def place(self) -> str:

@@ -7,18 +7,22 @@ loop.
 """
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar, TypeVarTuple
 
 from nvdra_api.errors import Reason
 from nvdra_api.ids import PciAddress
-from nvdra_runtime.node.nvml import CallObserver, Nvml, NvmlError
+from nvdra_runtime.node.nvml import CallObserver, Nvml, NvmlError, ReturnCode
 from nvdra_runtime.node.nvml_lock import SessionHold
 from nvdra_runtime.process.worker import Worker
 from nvdra_runtime.telemetry import logs
 
 from nvdra_gpu_plugin.devices.inventory import Fault
 from nvdra_gpu_plugin.driver.installation import DriverInstallation
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 LOG = logs.logger(__name__)
 
@@ -145,6 +149,24 @@ class NvmlSessions:
         except NvmlError as error:
             raise DriverUnavailable(Reason.DRIVER_MISMATCH, str(error)) from error
         return self.current
+
+    async def ask(self, function: Callable[[Nvml, *Ts], T], *arguments: *Ts, timeout_s: float) -> T:
+        """Call `function` with the open session, on the thread that opens and closes it.
+
+        For calls about a GPU that the session does not list, and that has no thread therefore.
+
+        Raises:
+            NvmlError: That of the function; `UNINITIALIZED`: there is no session.
+            TimeoutError: It does not return.
+        """
+        deadline = asyncio.get_running_loop().time() + timeout_s
+        return await self._worker.run(self._call, function, arguments, deadline=deadline)
+
+    def _call(self, function: Callable[[Nvml, *Ts], T], arguments: tuple[*Ts]) -> T:
+        session = self.current
+        if session is None:
+            raise NvmlError(ReturnCode.UNINITIALIZED, function.__name__, "", "NVML is closed")
+        return function(session.nvml, *arguments)
 
     async def close(self, timeout_s: float = _CLOSE_TIMEOUT_S) -> None:
         """Close the session. No call may be in progress."""

@@ -63,6 +63,13 @@ class SessionPause:
                 if not was_released:
                     await self._monitor.resume()
 
+    async def renew(self) -> None:
+        """Close NVML and open it again, so that it lists a GPU that it does not list now."""
+        async with self._lock:
+            if not self._monitor.state.is_released:
+                await self._monitor.release()
+                await self._monitor.resume()
+
     def reopen(self) -> None:
         """Have NVML opened again, without waiting: the driver has another GPU."""
         self._monitor.wake()

@@ -25,7 +25,7 @@ from nvdra_api.errors import Reason, RetryableError
 from nvdra_api.ids import PciAddress, PodUID
 from nvdra_runtime.node.host import Host
 
-from nvdra_gpu_plugin.passthrough import process_files
+from nvdra_gpu_plugin.passthrough import holder_remedies, process_files
 from nvdra_gpu_plugin.passthrough.pci_functions import PciFunction
 
 NVIDIA_MAJOR: Final = 195
@@ -186,7 +186,7 @@ def busy(pci: PciAddress, holders: Sequence[Holder]) -> RetryableError:
     return RetryableError(
         Reason.VFIO_DEVICE_BUSY,
         f"GPU {pci} is in use on the node: {named}",
-        "end these processes or delete their pods; nothing is unbound before",
+        holder_remedies.remedy(holder.command for holder in holders),
         operator_message=f"GPU {pci} is in use on the node: {pods}",
         pci=pci,
         holder=named,

@@ -2,8 +2,9 @@
 """A GPU on vfio, for a virtual machine.
 
 Nothing is written while a process has the GPU open: an unbind waits for that process without end
-and cannot be taken back. nvdra's own sessions of NVML are closed on the whole node meanwhile. What
-the functions of the board had before is in the record when the first of them is changed.
+and cannot be taken back. So persistence mode ends first, the driver takes no new clients of the
+GPU, and nvdra's own sessions of NVML are closed on the whole node meanwhile. What GPU and functions
+of the board had before is in the record when the first of it is changed.
 Source: docs/reference/gpu-prepare.md, "VFIO passthrough".
 """
 
@@ -24,10 +25,17 @@ from nvdra_runtime.telemetry.instrumentation import Telemetry
 from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord
 from nvdra_gpu_plugin.devices.steps import BindVfio, BoundFunction
 from nvdra_gpu_plugin.driver import installation
+from nvdra_gpu_plugin.hardware.gpu_drain import ClientAccess, GpuDrain
 from nvdra_gpu_plugin.hardware.session_pause import SessionPause
-from nvdra_gpu_plugin.passthrough import boards, holders, pci_functions, vfio_modules
+from nvdra_gpu_plugin.passthrough import (
+    boards,
+    holder_remedies,
+    holders,
+    pci_functions,
+    vfio_modules,
+)
 from nvdra_gpu_plugin.passthrough.binder import Binder
-from nvdra_gpu_plugin.passthrough.bindings import FunctionBinding
+from nvdra_gpu_plugin.passthrough.bindings import NVIDIA_DRIVER, FunctionBinding
 from nvdra_gpu_plugin.passthrough.boards import Board
 from nvdra_gpu_plugin.passthrough.holders import Holder
 from nvdra_gpu_plugin.passthrough.pci_functions import PciFunction
@@ -44,6 +52,8 @@ _SESSIONS_S: Final = 10.0
 """How long sessions of NVML may take to be closed."""
 _OWN_PROGRAMS: Final = "nvdra-"
 """How the names of processes begin whose NVML sessions are closed for a switch."""
+_DAEMON: Final = holder_remedies.PERSISTENCED
+"""The name of the process that closes a GPU when its persistence mode ends."""
 
 
 class VfioHost(NamedTuple):
@@ -71,26 +81,36 @@ class VfioHost(NamedTuple):
 class VfioBindingKind(ChangeKind[GpuClaimRecord, BindVfio]):
     """Binds GPUs to vfio, and gives them back."""
 
-    def __init__(self, vfio: VfioHost, pause: SessionPause, telemetry: Telemetry) -> None:
+    def __init__(
+        self, vfio: VfioHost, pause: SessionPause, drain: GpuDrain, telemetry: Telemetry
+    ) -> None:
         """Create it without any effect.
 
         Args:
             vfio: Where drivers are switched.
             pause: Closes NVML on the node.
+            drain: Keeps new clients away from a GPU.
             telemetry: Traces the parts of a switch.
         """
         self._vfio = vfio
         self._pause = pause
+        self._drain = drain
         self._telemetry = telemetry
 
     async def inspect(self, claim: GpuClaimRecord, change: BindVfio) -> BindVfio:
-        """The functions of the GPU's board, with the drivers that they have now.
+        """What the GPU's functions have now: their drivers, and how the GPU treats clients.
 
         Raises:
             DriverError: `VfioNotPossible`, `VfioDeviceBusy`: the GPU cannot be taken.
         """
         with self._telemetry.step("preflight"):
-            return await self._vfio.worker.run(_inspect, self._vfio, change)
+            change = await self._vfio.worker.run(_inspect, self._vfio, change)
+            access = ClientAccess()
+            if change.functions[0].former_driver == NVIDIA_DRIVER:
+                access = await self._drain.inspect(change.pci, change.device)
+            await self._vfio.worker.run(_check_leaving, self._vfio, change, access)
+        update = {"former_persistence": access.persistence, "was_drained": access.is_drained}
+        return change.model_copy(update=update)
 
     async def apply(
         self, claim: GpuClaimRecord, change: BindVfio, keep: Keep[BindVfio]
@@ -99,6 +119,8 @@ class VfioBindingKind(ChangeKind[GpuClaimRecord, BindVfio]):
         if await self.is_in_force(claim, change):
             return change
         await self._vfio.worker.run(_loaded_driver, self._vfio, change)
+        with self._telemetry.step("drain"):
+            await self._drain.begin(change.pci, change.device, _former_access(change))
         async with AsyncExitStack() as stack:
             until = asyncio.get_running_loop().time() + _SESSIONS_S
             with self._telemetry.step("close sessions"):
@@ -117,16 +139,24 @@ class VfioBindingKind(ChangeKind[GpuClaimRecord, BindVfio]):
         Raises:
             DriverError: `VfioDeviceBusy`: a virtual machine still has the GPU open.
         """
-        if change.functions and not change.is_prebound:
-            with self._telemetry.step("unbind"):
-                await self._vfio.worker.run(_give_back, self._vfio, change)
+        if not change.functions or change.is_prebound:
+            return
+        with self._telemetry.step("unbind"):
+            driver = await self._vfio.worker.run(_give_back, self._vfio, change)
+        former = _former_access(change)
+        if driver != NVIDIA_DRIVER:  # its module is not loaded: nothing is left to restore
             self._pause.reopen()
+            return
+        with self._telemetry.step("end drain"):
+            if await self._drain.end(change.pci, change.device, former):
+                await self._pause.renew()
+            self._pause.reopen()
+            await self._drain.keep_running(change.pci, change.device, former)
 
 
 def _inspect(vfio: VfioHost, change: BindVfio) -> BindVfio:
     board = _board(vfio, change)
     vfio_driver = _loaded_driver(vfio, change)
-    _check_free(vfio, board, ours=_OWN_PROGRAMS)
     functions = tuple(
         BoundFunction(
             pci=function.pci,
@@ -137,6 +167,20 @@ def _inspect(vfio: VfioHost, change: BindVfio) -> BindVfio:
         for function in board.functions
     )
     return change.model_copy(update={"functions": functions})
+
+
+def _check_leaving(vfio: VfioHost, change: BindVfio, access: ClientAccess) -> None:
+    """Check that only programs have the GPU open that will let go of it.
+
+    Raises:
+        RetryableError: `VfioDeviceBusy`.
+    """
+    leaving = (_OWN_PROGRAMS, _DAEMON) if access.persistence == "daemon" else (_OWN_PROGRAMS,)
+    _check_free(vfio, _board(vfio, change), leaving)
+
+
+def _former_access(change: BindVfio) -> ClientAccess:
+    return ClientAccess(change.former_persistence, change.was_drained)
 
 
 def _load_module(vfio: VfioHost, change: BindVfio) -> None:
@@ -157,7 +201,8 @@ def _bind(vfio: VfioHost, change: BindVfio) -> None:
     vfio.binder.bind(_functions(change), vfio.clock.monotonic() + SWITCH_S)
 
 
-def _give_back(vfio: VfioHost, change: BindVfio) -> None:
+def _give_back(vfio: VfioHost, change: BindVfio) -> str | None:
+    """Give the drivers back. Returns that of the GPU."""
     bus = pci_functions.read_some(vfio.host, [change.pci])
     function = bus.functions.get(change.pci)
     if function is not None and function.is_on_vfio:
@@ -165,7 +210,8 @@ def _give_back(vfio: VfioHost, change: BindVfio) -> None:
         found = _holders(vfio, function)
         if found:
             raise holders.busy(change.pci, found)
-    vfio.binder.give_back(_functions(change), vfio.clock.monotonic() + RETURN_S)
+    drivers = vfio.binder.give_back(_functions(change), vfio.clock.monotonic() + RETURN_S)
+    return drivers.get(change.pci)
 
 
 def _is_bound(host: Host, change: BindVfio) -> bool:
@@ -233,8 +279,8 @@ def _registered_driver(vfio: VfioHost, change: BindVfio) -> str | None:
     return vfio_modules.driver_of(change.module, drivers)
 
 
-def _check_free(vfio: VfioHost, board: Board, ours: str = "") -> None:
-    """Check that no process has the GPU open, apart from programs whose names begin with `ours`.
+def _check_free(vfio: VfioHost, board: Board, leaving: tuple[str, ...] = ()) -> None:
+    """Check that no process has the GPU open, apart from programs whose names begin so.
 
     Raises:
         RetryableError: `VfioDeviceBusy`, with the processes.
@@ -242,7 +288,7 @@ def _check_free(vfio: VfioHost, board: Board, ours: str = "") -> None:
     held = [
         holder
         for holder in _holders(vfio, board.gpu)
-        if holder.keeps_driver and not (ours and holder.command.startswith(ours))
+        if holder.keeps_driver and not holder.command.startswith(leaving)
     ]
     if held:
         raise holders.busy(board.gpu.pci, held)
