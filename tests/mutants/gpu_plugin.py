@@ -13,6 +13,7 @@ _SEVERAL: Final = f"{_UNIT}/claims/test_plan_of_several_devices.py"
 _PREPARER: Final = f"{_UNIT}/claims/test_preparer.py"
 _COMPONENT: Final = "packages/nvdra-gpu-plugin/tests/component"
 _CHANGED: Final = f"{_COMPONENT}/test_changed_nodes.py"
+_DRAIN: Final = f"{_COMPONENT}/test_gpu_drain.py"
 _MONITOR: Final = f"{_UNIT}/hardware/test_device_monitor.py"
 _GATE: Final = f"{_UNIT}/nvml_release/test_prepare_gate.py"
 _RELEASE_STATE: Final = f"{_UNIT}/nvml_release/test_release_state.py"
@@ -969,6 +970,98 @@ MUTANTS: Final = (
         "        and (",
         "A USB function behind another slot stays with the host, and no VM can open the group.",
         (f"{_UNIT}/passthrough/test_boards.py",),
+    ),
+    Mutant(
+        "drain: new clients may open a GPU that is about to be unbound",
+        f"{_PLUGIN}/hardware/gpu_drain.py",
+        "            nvml_clients.set_drained(nvml, pci, is_on=True)\n",
+        "            pass\n",
+        "A process that starts at that moment keeps the kernel from unbinding the GPU.",
+        component=(f"{_DRAIN}::test_a_client_that_comes_before_the_unbind_does_not_get_the_gpu",),
+    ),
+    Mutant(
+        "drain: nvidia-persistenced is not asked to let go of a GPU",
+        f"{_PLUGIN}/hardware/gpu_drain.py",
+        "            persistenced.keep(host, pci, is_on=False)\n",
+        "            pass\n",
+        "No GPU of a node with nvidia-persistenced is given to a virtual machine.",
+        component=(
+            f"{_DRAIN}::test_nvidia_persistenced_lets_go_of_the_gpu_and_has_it_again_afterwards",
+        ),
+    ),
+    Mutant(
+        "drain: nvidia-persistenced does not get a GPU back",
+        f"{_PLUGIN}/hardware/gpu_drain.py",
+        "if by_daemon and persistenced.keep(host, pci, is_on=True):",
+        "if by_daemon:",
+        "After a virtual machine, the first use of the GPU takes seconds each time.",
+        component=(
+            f"{_DRAIN}::test_nvidia_persistenced_lets_go_of_the_gpu_and_has_it_again_afterwards",
+        ),
+    ),
+    Mutant(
+        "drain: a mode of the kernel module is not restored",
+        f"{_PLUGIN}/hardware/gpu_drain.py",
+        "    if not nvml.is_persistent(gpu):\n",
+        "    if False:\n",
+        "After a virtual machine, the first use of the GPU takes seconds each time.",
+        component=(
+            f"{_DRAIN}::test_a_mode_of_the_kernel_module_ends_too_and_is_as_before_afterwards",
+        ),
+    ),
+    Mutant(
+        "drain: a GPU that NVML does not list stays drained",
+        f"{_PLUGIN}/hardware/gpu_drain.py",
+        "        return await ask(_end_by_address, pci, is_drained, timeout_s=_SESSION_S)\n",
+        "        return bool(ask) and False\n",
+        "After a crash in a switch, the node lacks a GPU until its driver is loaded again.",
+        component=(
+            f"{_DRAIN}::"
+            "test_a_plugin_that_is_killed_after_the_drain_leaves_a_record_that_undoes_it",
+        ),
+    ),
+    Mutant(
+        "drain: NVML is not opened again after a switch that has failed",
+        f"{_PLUGIN}/claims/changes/vfio_binding.py",
+        "                await self._pause.renew()\n",
+        "                pass\n",
+        "The GPU is missing for ten seconds, and what is published changes twice.",
+        component=(
+            f"{_COMPONENT}/test_vfio_binding.py::"
+            "test_a_process_that_comes_between_the_look_and_the_unbind_is_not_unbound",
+        ),
+    ),
+    Mutant(
+        "drain: what a GPU was before is not taken over by the next attempt",
+        f"{_PLUGIN}/devices/steps.py",
+        '{"functions", "former_persistence", "was_drained"}',
+        '{"functions"}',
+        "A plugin that is killed in a switch leaves a GPU without persistence mode.",
+        component=(f"{_DRAIN}::test_the_same_attempt_goes_on_after_the_plugin_was_killed",),
+    ),
+    Mutant(
+        "drain: a driver without drain state is a GPU that does not work",
+        f"{_PLUGIN}/hardware/gpu_drain.py",
+        "    return not error.is_driver_error and error.code not in _OF_GPU\n",
+        "    return False\n",
+        "On boards before Pascal, no GPU is given to a virtual machine.",
+        component=(f"{_DRAIN}::test_a_driver_that_does_not_know_draining_is_not_asked_for_it",),
+    ),
+    Mutant(
+        "drain: a daemon that keeps a GPU is found only when NVML is closed on the node",
+        f"{_PLUGIN}/claims/changes/vfio_binding.py",
+        "(_OWN_PROGRAMS, _DAEMON) if is_kept else",
+        "(_OWN_PROGRAMS, _DAEMON) if is_kept or True else",
+        "Each attempt of the kubelet closes NVML on the whole node for nothing.",
+        component=(f"{_DRAIN}::test_a_daemon_that_does_not_let_go_is_named_with_what_helps",),
+    ),
+    Mutant(
+        "drain: an answer of nvidia-persistenced to another call counts",
+        f"{_PLUGIN}/driver/persistenced.py",
+        "    if answer[:6] != (1, 1, 0, 0, 0, 0) or len(answer) < 7:\n",
+        "    if len(answer) < 7:\n",
+        "A daemon of another version seems to have let go of the GPU.",
+        (f"{_UNIT}/driver/test_persistenced.py",),
     ),
     Mutant(
         "passthrough: a mapping of a GPU does not count as its use",

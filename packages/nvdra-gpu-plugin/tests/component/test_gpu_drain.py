@@ -327,9 +327,10 @@ async def test_the_same_attempt_goes_on_after_the_plugin_was_killed(tmp_path: Pa
             former = ClientAccess(change.former_persistence, change.was_drained)
             await made.drain.begin(change.pci, change.device, former)
         async with vfio_binding_node.running(node, tmp_path, gpu_count=3) as made:
-            await made.kind.apply(CLAIM, change, keep)
+            again = made.change(1).resumed(change)
+            await made.kind.apply(CLAIM, again, keep)
             assert made.driver(1) == "vfio-pci"
-            await made.kind.revert(CLAIM, change)
+            await made.kind.revert(CLAIM, again)
             assert is_kept(node, 1)
             await wait_until(lambda: len(made.gpus()) == 4)
 

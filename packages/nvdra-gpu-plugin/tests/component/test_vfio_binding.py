@@ -55,6 +55,7 @@ async def test_a_process_that_comes_between_the_look_and_the_unbind_is_not_unbou
             assert caught.value.reason is Reason.VFIO_DEVICE_BUSY
             await made.kind.revert(CLAIM, change)
             assert (made.driver(1), made.override(1)) == ("nvidia", "(null)")
+            assert len(made.monitor.probes) == 4
             await wait_until(lambda: len(made.gpus()) == 4)
 
 

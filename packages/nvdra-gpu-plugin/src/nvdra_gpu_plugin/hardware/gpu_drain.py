@@ -35,6 +35,15 @@ RETURN_S: Final = 15.0
 
 _RETRY_S: Final = 0.2
 """Between two attempts to end draining, while NVML is opened."""
+_OF_GPU: Final = frozenset(
+    {
+        ReturnCode.GPU_IS_LOST,
+        ReturnCode.IN_USE,
+        ReturnCode.RESET_REQUIRED,
+        ReturnCode.TIMEOUT,
+    }
+)
+"""Errors that say something of the GPU, not of the call. `IN_USE`: another program drains it."""
 _SESSION_S: Final = 5.0
 """How long a session is waited for, and an answer of a GPU that it does not list."""
 
@@ -82,12 +91,14 @@ class GpuDrain:
     async def begin(self, pci: PciAddress, device: str, former: ClientAccess) -> None:
         """End persistence mode and drain the GPU, as far as that is not so already.
 
-        What `former` does not know is not changed, because it could not be restored.
+        What is not in `former` is not changed, because it could not be restored.
 
         Raises:
             DriverError: `VfioDeviceBusy`: nvidia-persistenced does not let go of it, or another
                 program drains it; the GPU does not answer.
         """
+        if former == ClientAccess():
+            return
         gpu = await self._listed(pci, device)
         if gpu is None:  # drained by an attempt that was interrupted, or gone from the driver
             return
@@ -233,9 +244,10 @@ def _begin(
     nvml: Nvml, gpu: DeviceHandle, host: Host, pci: PciAddress, device: str, former: ClientAccess
 ) -> str:
     """End persistence mode, and drain the GPU. Returns why the driver does not do it, or ""."""
-    _end_persistence_of_daemon(host, pci, device)
+    if former.persistence == "daemon":
+        _end_persistence_of_daemon(host, pci, device)
     try:
-        if nvml.is_persistent(gpu):
+        if former.persistence in ("daemon", "driver") and nvml.is_persistent(gpu):
             nvml_clients.set_persistent(nvml, gpu, is_on=False)
         if former.is_drained is not None and not nvml_clients.is_drained(nvml, pci):
             nvml_clients.set_drained(nvml, pci, is_on=True)
@@ -303,5 +315,8 @@ def _keep_running(
 
 
 def _is_refused(error: NvmlError) -> bool:
-    """Whether the driver does not have the call, or this process not the right."""
-    return error.is_unsupported or error.code == ReturnCode.NO_PERMISSION
+    """Whether the driver does not have the call, or this process not the right.
+
+    Which errors drivers have for that is not known: all that say nothing of the GPU count.
+    """
+    return not error.is_driver_error and error.code not in _OF_GPU

@@ -175,7 +175,8 @@ def _check_leaving(vfio: VfioHost, change: BindVfio, access: ClientAccess) -> No
     Raises:
         RetryableError: `VfioDeviceBusy`.
     """
-    leaving = (_OWN_PROGRAMS, _DAEMON) if access.persistence == "daemon" else (_OWN_PROGRAMS,)
+    is_kept = access.persistence in ("daemon", "driver")  # by NVML, which may ask the daemon
+    leaving = (_OWN_PROGRAMS, _DAEMON) if is_kept else (_OWN_PROGRAMS,)
     _check_free(vfio, _board(vfio, change), leaving)
 
 
