@@ -8,6 +8,9 @@ from uuid import uuid4
 
 import pytest_asyncio
 import yaml
+from nvdra_api.ids import PciAddress
+from nvdra_gpu_plugin.driver import persistenced
+from nvdra_runtime.node.host import Host
 from nvdra_testing.control_plane.apiserver import ApiServer
 from nvdra_testing.node import passthrough_rig
 from nvdra_testing.node.passthrough_rig import PassthroughRig
@@ -52,6 +55,22 @@ async def test_a_gpu_goes_to_vfio_and_comes_back(rig: PassthroughRig) -> None:
     assert not rig.recorded_claims()
     whole = rig.create_claim("gpu-1")
     assert not (await rig.dra.prepare([whole]))[whole.uid].error
+
+
+async def test_a_gpu_that_nvidia_persistenced_keeps_goes_to_vfio_and_is_kept_afterwards(
+    rig: PassthroughRig,
+) -> None:
+    with rig.served.persistenced():
+        await rig.start_passing()
+        claim = rig.create_claim("gpu-vfio-1")
+        prepared = (await rig.dra.prepare([claim]))[claim.uid]
+        assert not prepared.error, prepared.error
+        assert rig.driver_of(1) == VFIO
+        assert not (await rig.dra.unprepare([claim]))[claim.uid].error
+        assert rig.driver_of(1) == NVIDIA
+        host = Host(driver_root=rig.served.roots.driver)
+        assert persistenced.is_keeping(host, PciAddress(rig.served.address(1)))
+        assert not rig.served.state.snapshot().gpus[1].drained
 
 
 async def test_what_is_published_is_the_same_while_a_gpu_is_on_vfio_and_after_a_restart(

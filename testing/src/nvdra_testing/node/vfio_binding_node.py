@@ -25,6 +25,7 @@ from nvdra_gpu_plugin.hardware.gpu_changes import GpuChanges
 from nvdra_gpu_plugin.hardware.gpu_drain import GpuDrain
 from nvdra_gpu_plugin.hardware.session_pause import SessionPause
 from nvdra_gpu_plugin.passthrough.binder import Binder
+from nvdra_runtime.node import nvml_lock
 from nvdra_runtime.node.host import Host
 from nvdra_runtime.node.nvml_lock import SessionHold
 from nvdra_runtime.process.clock import SystemClock
@@ -122,6 +123,7 @@ async def running(
     node: ServedNode, directory: Path, gpu_count: int = 4
 ) -> AsyncIterator[BindingNode]:
     """The plugin's parts on a node, from when they know its GPUs."""
+    nvml_lock.create(directory)
     host = Host(
         proc=node.roots.proc, sys=node.sys, dev=node.roots.dev, driver_root=node.roots.driver
     )

@@ -11,6 +11,8 @@ from nvdra_runtime.node import nvml_lock
 from nvdra_gpu_plugin.claims.changes.vfio_binding import VfioBindingKind, VfioHost
 from nvdra_gpu_plugin.devices.gpu_forms import Prebound
 from nvdra_gpu_plugin.hardware.device_monitor import DeviceMonitor
+from nvdra_gpu_plugin.hardware.gpu_changes import GpuChanges
+from nvdra_gpu_plugin.hardware.gpu_drain import GpuDrain
 from nvdra_gpu_plugin.hardware.session_pause import SessionPause
 from nvdra_gpu_plugin.passthrough import vfio_modules
 from nvdra_gpu_plugin.passthrough.binder import Binder
@@ -56,4 +58,6 @@ def binding(context: PluginContext, settings: Settings, monitor: DeviceMonitor) 
         context.threads.start_worker("vfio"),
         context.clock,
     )
-    return VfioBindingKind(vfio, SessionPause(monitor, settings.plugin_dir), context.telemetry)
+    pause = SessionPause(monitor, settings.plugin_dir)
+    drain = GpuDrain(GpuChanges(monitor), monitor, context.host)
+    return VfioBindingKind(vfio, pause, drain, context.telemetry)
