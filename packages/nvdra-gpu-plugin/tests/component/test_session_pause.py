@@ -132,3 +132,26 @@ async def test_a_session_that_stays_open_is_a_typed_error_and_nvml_is_used_again
         assert gpu_count(monitor) == 8
         assert not monitor.state.is_released
     stays.release()
+
+
+async def test_gpus_that_change_their_driver_at_once_share_a_pause(
+    node: Node, tmp_path: Path
+) -> None:
+    async with monitored(node, tmp_path) as monitor:
+        pause = SessionPause(monitor, tmp_path)
+        before = node.nvml_calls("nvmlShutdown")
+        inside = asyncio.Barrier(8)
+
+        async def change() -> None:
+            async with pause.paused(after(10)):
+                await inside.wait()  # all are inside at once
+                node.simctl("driver", "unload")
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(8):
+                group.create_task(change())
+        node.simctl("driver", "load")
+        await wait_until(lambda: gpu_count(monitor) == 8)
+        async with pause.paused(after(10)):
+            assert node.nvml_calls("nvmlShutdown") == before + 2
+        assert not monitor.state.is_released

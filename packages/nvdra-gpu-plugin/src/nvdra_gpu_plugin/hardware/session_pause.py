@@ -9,7 +9,7 @@ and other prepares wait until NVML is open again.
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Final
 
@@ -20,10 +20,16 @@ from nvdra_gpu_plugin.hardware.device_monitor import DeviceMonitor
 
 _OTHERS_S: Final = 10.0
 """How long the sessions of other programs are waited for, which look every second."""
+_JOIN_S: Final = 1.0
+"""For how long other GPUs may still take part in a pause. Claims wait for its end."""
 
 
 class SessionPause:
-    """The sessions of one node, from the view of what changes a GPU's driver."""
+    """The sessions of one node, from the view of what changes a GPU's driver.
+
+    GPUs that change it at about the same time, such as those of one claim, share a pause: opening
+    NVML takes the longer, the more GPUs have to start for it.
+    """
 
     def __init__(self, monitor: DeviceMonitor, plugin_dir: Path) -> None:
         """Create it without any effect.
@@ -34,7 +40,11 @@ class SessionPause:
         """
         self._monitor = monitor
         self._plugin_dir = plugin_dir
+        self._beginning = asyncio.Lock()
         self._lock = asyncio.Lock()
+        self._users = 0
+        self._joinable_until = 0.0
+        self._end = AsyncExitStack()
 
     @asynccontextmanager
     async def paused(self, deadline: float) -> AsyncIterator[None]:
@@ -46,22 +56,35 @@ class SessionPause:
         Raises:
             RetryableError: `DeadlineExceeded`: a session cannot be closed.
         """
-        until = min(deadline, asyncio.get_running_loop().time() + _OTHERS_S)
-        async with self._lock:
-            was_released = self._monitor.state.is_released
-            try:
-                if not await self._monitor.release():
-                    raise RetryableError(
-                        Reason.DEADLINE_EXCEEDED,
-                        "a call hangs in NVML, so that it cannot be closed and no GPU can be taken "
-                        "from the driver",
-                        "look for Xid messages in the node's kernel log; restart the plugin",
-                    )
-                async with nvml_lock.exclusive(self._plugin_dir, until):
-                    yield
-            finally:
-                if not was_released:
-                    await self._monitor.resume()
+        await self._begin(deadline)
+        try:
+            yield
+        finally:
+            self._users -= 1
+            if not self._users:
+                await self._end.aclose()
+
+    async def _begin(self, deadline: float) -> None:
+        """Take part in a pause, or begin one when the one that lasts has ended."""
+        now = asyncio.get_running_loop().time
+        async with self._beginning, AsyncExitStack() as stack:
+            if self._users and now() < self._joinable_until:
+                self._users += 1
+                return
+            await stack.enter_async_context(self._lock)
+            if not self._monitor.state.is_released:
+                stack.push_async_callback(self._monitor.resume)
+            if not await self._monitor.release():
+                raise RetryableError(
+                    Reason.DEADLINE_EXCEEDED,
+                    "a call hangs in NVML, so that it cannot be closed and no GPU can be taken "
+                    "from the driver",
+                    "look for Xid messages in the node's kernel log; restart the plugin",
+                )
+            until = min(deadline, now() + _OTHERS_S)
+            await stack.enter_async_context(nvml_lock.exclusive(self._plugin_dir, until))
+            self._users, self._joinable_until = 1, now() + _JOIN_S
+            self._end = stack.pop_all()
 
     async def renew(self) -> None:
         """Close NVML and open it again, so that it lists a GPU that it does not list now."""
