@@ -232,6 +232,7 @@ def decode_config_value(driver: str, parameters: Any) -> DeviceConfig:
     return _config(driver, CONFIGS.decode_value, parameters)
 
 
+@functools.cache
 def kinds_remedy(driver: str) -> str:
     """Which kinds of config a driver has: what to write instead of something that is none."""
     kinds = ", ".join(kind.kind for kind in CONFIGS_BY_DRIVER[driver])
@@ -243,11 +244,9 @@ def _config(driver: str, decode: Callable[..., DeviceConfig], parameters: Any) -
     try:
         return _accepted(driver, decode(parameters, strict=True))
     except DecodeError as error:
-        first = error.problems[0]
-        if first.field or first.remedy:
-            raise
-        problem = Problem("", first.text, remedy=kinds_remedy(driver))
-        raise DecodeError(str(error), [problem]) from error
+        if not (first := error.problems[0]).field and not first.remedy:
+            error.problems = (Problem("", first.text, remedy=kinds_remedy(driver)),)
+        raise
 
 
 def _accepted(driver: str, config: DeviceConfig) -> DeviceConfig:
@@ -354,6 +353,8 @@ def _path(location: _Location) -> str:
 def _in_order(value: Any, fields: Iterable[_Location]) -> Iterator[_Location]:
     """Yield these fields in the order of the document."""
     left = dict.fromkeys(fields)
+    if len(left) == 1:  # as usual
+        yield left.popitem()[0]
     for location, _ in _parts(value):
         if location in left:
             del left[location]
@@ -369,11 +370,11 @@ def _parts(value: Any) -> Iterator[tuple[_Location, Any]]:
         location, part = rest.pop()
         yield location, part
         names: Iterable[int | str] = ()
-        if isinstance(part, Mapping):
+        if isinstance(part, dict):
             names = reversed(part)
         elif isinstance(part, list):
             names = reversed(range(len(part)))
-        rest += (((*location, name), part[name]) for name in names)
+        rest += [((*location, name), part[name]) for name in names]
 
 
 def _has_duplicates(value: Any) -> bool:
@@ -381,12 +382,12 @@ def _has_duplicates(value: Any) -> bool:
     if isinstance(value, _Object) and value.duplicates:
         return True
     parts = value.values() if isinstance(value, dict) else value
-    return any(isinstance(part, dict | list) and _has_duplicates(part) for part in parts)
+    return any(isinstance(part, (dict, list)) and _has_duplicates(part) for part in parts)
 
 
 def _duplicates(value: Any) -> Iterator[_Location]:
     """Yield every field that occurs more than once in its object."""
-    for location, part in _parts(value):
+    for location, part in _parts(value) if _has_duplicates(value) else ():
         if isinstance(part, _Object):
             yield from ((*location, name) for name in part.duplicates)
 

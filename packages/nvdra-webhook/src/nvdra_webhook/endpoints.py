@@ -28,7 +28,9 @@ WARN_PATH: Final = "/warn-of-resource-claims"
 READY_PATH: Final = "/readyz"
 ALIVE_PATHS: Final = ("/healthz", "/livez")
 
-_OK: Final = HttpResponse(HTTPStatus.OK, b"ok", TEXT)
+_SUCCESS: Final = HTTPStatus.OK
+"""Looked up once: Python 3.11 runs a function for it."""
+_OK: Final = HttpResponse(_SUCCESS, b"ok", TEXT)
 
 
 class Endpoints:
@@ -61,7 +63,7 @@ class Endpoints:
         """Answer one request."""
         if request.path in (VALIDATE_PATH, WARN_PATH):
             response = self._review(request)
-            if response.status is not HTTPStatus.OK:
+            if response.status is not _SUCCESS:
                 self._metrics.bad_request(response.status)
             return response
         if request.path == READY_PATH:
@@ -94,14 +96,14 @@ class Endpoints:
         self._metrics.answered(asked, verdict, seconds)
         if LOG.is_enabled(2):
             _log(asked, verdict, seconds)
-        return HttpResponse(HTTPStatus.OK, body)
+        return HttpResponse(_SUCCESS, body)
 
     def _probe(self, request: HttpRequest) -> HttpResponse:
         results = {name: check() for name, check in self._ready.items()}
         is_passed = not any(map(probes.is_failure, results.values()))
         if is_passed and "verbose" not in request.query:
             return _OK
-        status = HTTPStatus.OK if is_passed else HTTPStatus.SERVICE_UNAVAILABLE
+        status = _SUCCESS if is_passed else HTTPStatus.SERVICE_UNAVAILABLE
         text = probes.listing("readyz", results, is_passed=is_passed)
         return HttpResponse(status, text.encode(), TEXT)
 

@@ -10,9 +10,10 @@ import itertools
 from dataclasses import dataclass
 from typing import Final
 
+from msgspec import Raw
 from nvdra_api import decoding, json_text
 from nvdra_api.errors import Reason
-from nvdra_api.gates import FeatureGates
+from nvdra_api.gates import Feature, FeatureGates
 from nvdra_api.names import RESOURCE_GROUP
 from nvdra_api.v1beta1 import (
     CONFIGS_BY_DRIVER,
@@ -72,6 +73,7 @@ class Examiner:
     def __init__(self, gates: FeatureGates) -> None:
         """Use these feature gates, the same as the plugins'."""
         self._gates = gates
+        self._has_passthrough = gates.is_enabled(Feature.PASSTHROUGH)
         self._check_again = functools.lru_cache(maxsize=KEPT_CHECKS)(self._check)
 
     def decide(self, request: Request, cluster: ClusterNames) -> Verdict:
@@ -99,7 +101,7 @@ class Examiner:
             old = None
             if request.operation == "UPDATE" and not review.is_absent(request.old_object):
                 old = claim.decode(request.old_object)
-                if bytes(old.spec) == bytes(new.spec):
+                if old.spec == new.spec:
                     return _ALLOWED
             return self._examine(request, new, old, kind, cluster)
         except review.UNDECODABLE as error:
@@ -137,16 +139,16 @@ class Examiner:
             elif checked.valid is not None:
                 valid[index] = checked.valid
             told += [f"{where}{below}: {text}" for below, text in checked.warnings]
-        for refused in passthrough.refusals(devices, valid, self._gates):
-            where = f"{path}.config[{refused.config}]{refused.field}"
-            texts.append(f"object at {where} is invalid: {refused.text}")
-            causes.append(Cause("FieldValueInvalid", refused.text, where))
-            wrong_kinds.append(valid[refused.config].kind)
-        of_devices = itertools.chain(
-            warnings.of_devices(devices, path, valid, cluster, self._gates),
-            passthrough.warnings(devices, path, valid, request.namespace, self._gates),
-        )
-        shown = tuple(itertools.islice(itertools.chain(told, of_devices), warnings.MAX_WARNINGS))
+        of_devices = [told, warnings.of_devices(devices, path, valid, cluster, self._gates)]
+        if self._has_passthrough:
+            for refused in passthrough.refusals(devices, valid):
+                where = f"{path}.config[{refused.config}]{refused.field}"
+                texts.append(f"object at {where} is invalid: {refused.text}")
+                causes.append(Cause("FieldValueInvalid", refused.text, where))
+                wrong_kinds.append(valid[refused.config].kind)
+            of_devices.append(passthrough.warnings(devices, path, valid, request.namespace))
+        all_warnings = itertools.chain.from_iterable(of_devices)
+        shown = tuple(itertools.islice(all_warnings, warnings.MAX_WARNINGS))
         if not texts:
             return Verdict(None, shown)
         details = Details(new.name or request.name, RESOURCE_GROUP, kind, tuple(causes))
@@ -161,7 +163,7 @@ class Examiner:
 
     def _check(self, driver: str, parameters: bytes) -> _Checked:
         """Check parameters as prepare does."""
-        if parameters in review.ABSENT:
+        if review.is_absent(Raw(parameters)):
             problem = Problem("", "parameters are required", remedy=decoding.kinds_remedy(driver))
             sentence = ("object at ", f" is invalid: {problem.text}")
             return _Checked(UNDECODABLE, (problem,), sentence)

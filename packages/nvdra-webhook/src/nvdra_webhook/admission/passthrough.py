@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """What claims of vfio devices say that prepare refuses, or that surprises KubeVirt's users.
 
-Nothing is said unless the feature gate `PassthroughSupport` is on.
+It holds if the feature gate `PassthroughSupport` is on.
 """
 
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
-from nvdra_api.gates import Feature, FeatureGates
 from nvdra_api.v1beta1 import VfioDeviceConfig
 
 from nvdra_webhook.admission import requests
@@ -36,27 +35,20 @@ class Refusal(NamedTuple):
     text: str
 
 
-def refusals(
-    devices: Devices, valid: Mapping[int, ValidConfig], gates: FeatureGates
-) -> Iterator[Refusal]:
+def refusals(devices: Devices, valid: Mapping[int, ValidConfig]) -> Iterator[Refusal]:
     """Yield what of valid configs no vfio device can be prepared with.
 
     Args:
         devices: What the claim asks for.
         valid: The configs that are valid by themselves, by their index.
-        gates: The feature gates of the plugins.
     """
-    if valid and gates.is_enabled(Feature.PASSTHROUGH):
+    if valid:
         yield from _shared(devices, valid)
         yield from _different_backends(devices, valid)
 
 
 def warnings(
-    devices: Devices,
-    path: str,
-    valid: Mapping[int, ValidConfig],
-    namespace: str,
-    gates: FeatureGates,
+    devices: Devices, path: str, valid: Mapping[int, ValidConfig], namespace: str
 ) -> Iterator[str]:
     """Yield what a virtual machine with this claim will not start with.
 
@@ -65,10 +57,7 @@ def warnings(
         path: Its field in the object.
         valid: The configs that are valid by themselves, by their index.
         namespace: The object's.
-        gates: The feature gates of the plugins.
     """
-    if not gates.is_enabled(Feature.PASSTHROUGH):
-        return
     for index, request in enumerate(devices.requests or ()):
         for below, exact in request.asked():
             if requests.KIND_BY_CLASS.get(exact.device_class_name) == VfioDeviceConfig.kind:

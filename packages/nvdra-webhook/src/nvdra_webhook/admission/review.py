@@ -16,7 +16,7 @@ from nvdra_api import json_text
 API_VERSION: Final = "admission.k8s.io/v1"
 KIND: Final = "AdmissionReview"
 
-ABSENT: Final = (b"", b"null")
+_ABSENT: Final = (Raw(), Raw(b"null"))
 """JSON of a part that is not there."""
 UNDECODABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """What msgspec raises for JSON of another form, for bytes that are not UTF-8, and for JSON that is
@@ -154,7 +154,7 @@ _ENCODER: Final = msgspec.json.Encoder()
 
 def is_absent(json: Raw) -> bool:
     """Whether a part of a request is missing or null."""
-    return bytes(json) in ABSENT
+    return json in _ABSENT
 
 
 def decode(body: bytes) -> Request:

@@ -29,6 +29,9 @@ MAX_HEADER_BYTES: Final = 32 * 1024
 
 _INTERNAL: Final = "internal error; the log of the webhook has its cause"
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+_STATUS_LINES: Final = {
+    status: f"HTTP/1.1 {status.value} {status.phrase}\r\n" for status in HTTPStatus
+}
 _PART_BYTES: Final = 16 * 1024
 """Parts of a body are kept together up to this, without the room that a longer one would take."""
 
@@ -328,9 +331,8 @@ class Connection(BoundedConnection):
             self._send(HttpResponse.of_text(status, text), keep=False, with_body=True)
 
     def _send(self, response: HttpResponse, *, keep: bool, with_body: bool) -> None:
-        status = response.status
         head = (
-            f"HTTP/1.1 {status.value} {status.phrase}\r\n"
+            f"{_STATUS_LINES[response.status]}"
             f"Content-Type: {response.content_type}\r\n"
             f"Content-Length: {len(response.body)}\r\n"
         )
