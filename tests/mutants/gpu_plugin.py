@@ -520,7 +520,7 @@ MUTANTS: Final = (
     Mutant(
         "metadata: an attempt that is rolled back leaves it",
         "packages/nvdra-api/src/nvdra_runtime/claims/engine.py",
-        "                await stack.enter_async_context(files.being_removed(record))\n",
+        "                await block.enter_async_context(files.being_removed(record))\n",
         "                pass\n",
         "Files of claims that are not prepared pile up.",
         (f"{_UNIT}/claims/test_claim_metadata.py",),

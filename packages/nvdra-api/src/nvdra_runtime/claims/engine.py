@@ -10,8 +10,8 @@ answered either. `transitions` decides what is done. Callers hold the locks of t
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, contextmanager
 from functools import partial
 from typing import Any, Final, Generic
 
@@ -147,7 +147,8 @@ class Engine(Generic[ChangingT]):
             DriverError: One of both is not possible. Nothing is recorded.
         """
         record = await self._completed(record, None)
-        async with self._files_written(record):
+        async with AsyncExitStack() as block:
+            await self._write_files(record, block)
             with self._telemetry.step("commit state"):
                 await self._prepared_claims.add(record.ref, record)
         return record
@@ -175,15 +176,17 @@ class Engine(Generic[ChangingT]):
         gone = await self._gone(record)
         action = self._next(Goal.IN_FORCE, record, is_all=not gone)
         if action is Action.ANSWER:
-            async with self._files_written(record):
-                return record
+            async with AsyncExitStack() as block:
+                await self._write_files(record, block)
+            return record
         done = record
         if action is Action.RENEW:
             done = await self._made_again(await self._changes.inspected(record), record)
         elif any(self._changes.is_early(change) for change in gone):
             done = await self._repaired(record, [change for change in gone if change.has_made])
         done = await self._completed(await self._applied_late(done), record)
-        async with self._files_written(done):
+        async with AsyncExitStack() as block:
+            await self._write_files(done, block)
             if done != self._prepared_claims.get(record.uid):
                 with self._telemetry.step("commit state"):
                     await self._prepared_claims.add(record.ref, done)
@@ -295,7 +298,8 @@ class Engine(Generic[ChangingT]):
         done = await self._changes.applied(begun, keep)
         if self._changes.late_kinds(done):  # they may take minutes, and what was made is known
             done = await self._completed(done, former)
-            async with self._files_written(done):
+            async with AsyncExitStack() as block:
+                await self._write_files(done, block)
                 await keep(done)
         return done
 
@@ -349,7 +353,9 @@ class Engine(Generic[ChangingT]):
                 )
         if left is not None and left.released_at is None:
             left = left.model_copy(update={"released_at": self._prepared_claims.now})
-        async with self._files_removed(record):
+        async with AsyncExitStack() as block:
+            for files in reversed(self._files):
+                await block.enter_async_context(files.being_removed(record))
             if left is None and record.uid in self._prepared_claims:
                 with self._telemetry.step("commit state"):
                     await self._prepared_claims.remove(record.uid)
@@ -361,19 +367,10 @@ class Engine(Generic[ChangingT]):
             record = await files.completed(record, former)
         return record
 
-    @asynccontextmanager
-    async def _files_written(self, record: ChangingT) -> AsyncIterator[None]:
-        async with AsyncExitStack() as stack:
-            for files in self._files:
-                await stack.enter_async_context(files.being_written(record))
-            yield
-
-    @asynccontextmanager
-    async def _files_removed(self, record: ChangingT) -> AsyncIterator[None]:
-        async with AsyncExitStack() as stack:
-            for files in reversed(self._files):
-                await stack.enter_async_context(files.being_removed(record))
-            yield
+    async def _write_files(self, record: ChangingT, block: AsyncExitStack) -> None:
+        """Have the files of a claim written when the block, which records the claim, has ended."""
+        for files in self._files:
+            await block.enter_async_context(files.being_written(record))
 
     @contextmanager
     def _under_way(self, uid: ClaimUID) -> Iterator[None]:

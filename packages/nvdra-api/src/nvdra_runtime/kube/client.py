@@ -358,7 +358,7 @@ async def connect(
 async def _read(response: aiohttp.ClientResponse, max_bytes: int) -> bytes:
     """Read a body. Of one that is too long only the beginning is read, more than `max_bytes`."""
     parts, size = list[bytes](), 0
-    async for chunk in response.content.iter_any():
+    while chunk := await response.content.readany():
         parts.append(chunk)
         size += len(chunk)
         if size > max_bytes:

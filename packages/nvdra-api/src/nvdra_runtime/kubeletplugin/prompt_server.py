@@ -7,8 +7,7 @@ for the whole grace period (docs/reference/kubelet-plugin.md, "gRPC server behav
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import grpc
@@ -102,29 +101,34 @@ class _ActiveCalls(grpc.aio.ServerInterceptor):
         for number in [each for each, began in self._without_message.items() if began < since]:
             del self._without_message[number]
 
-    @contextmanager
-    def _counting(self, number: int) -> Iterator[None]:
+    def _begin(self, number: int) -> None:
+        """A call has its message."""
         self._without_message.pop(number, None)
         self._count += 1
         self._is_idle.clear()
-        try:
-            yield
-        finally:
-            self._count -= 1
-            if not self._count:
-                self._is_idle.set()
+
+    def _end(self) -> None:
+        self._count -= 1
+        if not self._count:
+            self._is_idle.set()
 
     def _counted(self, handle: Callable[[Any, Any], Awaitable[Any]], number: int) -> Any:
         async def handle_counted(request: Any, context: Any) -> Any:
-            with self._counting(number):
+            self._begin(number)
+            try:
                 return await handle(request, context)
+            finally:
+                self._end()
 
         return handle_counted
 
     def _counted_stream(self, handle: Callable[[Any, Any], AsyncIterator[Any]], number: int) -> Any:
         async def handle_counted(request: Any, context: Any) -> AsyncIterator[Any]:
-            with self._counting(number):
+            self._begin(number)
+            try:
                 async for response in handle(request, context):
                     yield response
+            finally:
+                self._end()
 
         return handle_counted

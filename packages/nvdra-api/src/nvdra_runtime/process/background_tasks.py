@@ -13,6 +13,7 @@ docs/decisions/processes.md, "Which tasks may end the process?".
 
 import asyncio
 import random
+import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
@@ -56,7 +57,7 @@ class BackgroundTasks:
 
     def __init__(self) -> None:
         self._group = asyncio.TaskGroup()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = weakref.WeakSet[asyncio.Task[None]]()  # the group holds those that run
 
     async def __aenter__(self) -> Self:
         await self._group.__aenter__()
@@ -98,7 +99,6 @@ class BackgroundTasks:
     ) -> asyncio.Task[None]:
         task = self._group.create_task(work, name=f"{name} {of}".rstrip())
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
         return task
 
 

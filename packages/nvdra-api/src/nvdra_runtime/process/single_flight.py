@@ -113,7 +113,7 @@ class SingleFlight(Generic[K]):
 
     def __init__(self) -> None:
         self._queues: dict[K, deque[Operation[Any]]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[K, asyncio.Task[None]] = {}
         self._background = BackgroundTasks()
 
     async def __aenter__(self) -> Self:
@@ -127,7 +127,7 @@ class SingleFlight(Generic[K]):
         traceback: TracebackType | None,
     ) -> None:
         if self._tasks:
-            await asyncio.wait(self._tasks, timeout=SHUTDOWN_TIMEOUT_S)
+            await asyncio.wait(self._tasks.values(), timeout=SHUTDOWN_TIMEOUT_S)
         await self._background.__aexit__(kind, error, traceback)
 
     def find(self, key: K, kind: str) -> Operation[Any] | None:
@@ -147,9 +147,8 @@ class SingleFlight(Generic[K]):
             queue.append(operation)
             return operation
         self._queues[key] = deque((operation,))
-        task = self._background.start_once(kind, partial(self._run_queue, key), key)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        run = partial(self._run_queue, key)
+        self._tasks[key] = self._background.start_once(kind, run, key)
         return operation
 
     async def _run_queue(self, key: K) -> None:
@@ -159,7 +158,7 @@ class SingleFlight(Generic[K]):
                 await queue[0].run()
                 queue.popleft()
         finally:
-            del self._queues[key]
+            del self._queues[key], self._tasks[key]
             for operation in queue:
                 operation.cancel()
 
