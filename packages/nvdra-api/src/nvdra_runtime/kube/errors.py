@@ -18,8 +18,8 @@ All have the reason ApiUnavailable. A caller that knows what the request was for
 
 import re
 import ssl
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from types import TracebackType
 from typing import Any
 
 import aiohttp
@@ -192,41 +192,76 @@ _ADVICE_BY_STATUS = {
 }
 
 
-@contextmanager
-def translate_errors(verb: str, path: str, host: str) -> Iterator[None]:
-    """Translate the transport's exceptions. The cause stays attached."""
-    call = f"{verb} {path} at {host}"
-    try:
-        yield
-    except TimeoutError as error:
-        raise RetryableError(
-            Reason.API_UNAVAILABLE,
-            f"{call}: {str(error) or 'no answer in time'}",
-            _UNREACHABLE_ADVICE,
-        ) from error
-    except TLS_ERRORS as error:
-        raise RetryableError(
-            Reason.API_UNAVAILABLE, f"{call}: {error}", "check the cluster's CA in the kubeconfig"
-        ) from error
-    except (aiohttp.ClientError, OSError) as error:
-        what = str(error) or type(error).__name__
-        raise RetryableError(
-            Reason.API_UNAVAILABLE, f"{call}: {what}", _UNREACHABLE_ADVICE
-        ) from error
+class translate_errors:
+    """Translate the transport's exceptions. The cause stays attached.
+
+    It is a class, as `invalid_response` is, because a generator costs every request more.
+
+    Raises:
+        RetryableError: The block has raised one of the transport's exceptions.
+    """
+
+    __slots__ = ("_host", "_path", "_verb")
+
+    def __init__(self, verb: str, path: str, host: str) -> None:
+        self._verb = verb
+        self._path = path
+        self._host = host
+
+    def __enter__(self) -> None:
+        """Begin a call."""
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Raise what the exception means, if it is the transport's."""
+        if error is None:
+            return
+        if isinstance(error, TimeoutError):
+            what, advice = str(error) or "no answer in time", _UNREACHABLE_ADVICE
+        elif isinstance(error, TLS_ERRORS):
+            what, advice = str(error), "check the cluster's CA in the kubeconfig"
+        elif isinstance(error, aiohttp.ClientError | OSError):
+            what, advice = str(error) or type(error).__name__, _UNREACHABLE_ADVICE
+        else:
+            return
+        call = f"{self._verb} {self._path} at {self._host}"
+        raise RetryableError(Reason.API_UNAVAILABLE, f"{call}: {what}", advice) from error
 
 
-@contextmanager
-def invalid_response(verb: str, what: str) -> Iterator[None]:
-    """Translate the error of decoding a 2xx answer, which may come from a proxy."""
-    try:
-        yield
-    except ValueError as error:
-        text = texts.shortened(str(error), _MAX_TEXT_LENGTH)
-        raise RetryableError(
-            Reason.API_UNAVAILABLE,
-            f"{verb} {what}: the answer is not valid: {text}",
-            "check whether a proxy answers for the API server",
-        ) from error
+class invalid_response:
+    """Translate the error of decoding a 2xx answer, which may come from a proxy.
+
+    Raises:
+        RetryableError: The block has raised a ValueError.
+    """
+
+    __slots__ = ("_verb", "_what")
+
+    def __init__(self, verb: str, what: str) -> None:
+        self._verb = verb
+        self._what = what
+
+    def __enter__(self) -> None:
+        """Begin to decode."""
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Raise what the exception means, if it is about the answer."""
+        if isinstance(error, ValueError):
+            text = texts.shortened(str(error), _MAX_TEXT_LENGTH)
+            raise RetryableError(
+                Reason.API_UNAVAILABLE,
+                f"{self._verb} {self._what}: the answer is not valid: {text}",
+                "check whether a proxy answers for the API server",
+            ) from error
 
 
 def _parse_status(body: bytes) -> dict[str, Any]:
