@@ -110,6 +110,7 @@ class CallRouter(grpc.GenericRpcHandler):
         self._answers = asyncio.Event()
         self._is_stopping = False
         self._channels: dict[Path, grpc.aio.Channel] = {}
+        self._handlers = {method: self._handler(method) for method in _METHODS}
 
     async def aclose(self) -> None:
         """Close the connections to other instances; for `contextlib.aclosing`."""
@@ -135,10 +136,9 @@ class CallRouter(grpc.GenericRpcHandler):
     # The name and the parameters are gRPC's.
     def service(self, handler_call_details: Any) -> Any:
         """The handler of a method; None if there is no such method."""
-        method = handler_call_details.method
-        if method not in _METHODS:
-            return None
+        return self._handlers.get(handler_call_details.method)
 
+    def _handler(self, method: str) -> Any:
         async def handle(request: bytes, context: "Context") -> bytes:
             return await self._handle(method, request, context)
 

@@ -70,6 +70,7 @@ class ReferenceMetrics:
         self._seconds = LabeledSeries(seconds, driver)
         self._in_flight = LabeledSeries(in_flight, driver)
         self._prepared_devices = LabeledSeries(prepared_devices, node, driver)
+        self._device_counts: dict[str, int] = {}
         self._errors = {name: LabeledSeries(counter, driver) for name, counter in errors.items()}
         self._initialize_series()
 
@@ -96,8 +97,10 @@ class ReferenceMetrics:
     def set_prepared_devices(self, devices: Mapping[str, int]) -> None:
         """Set the devices that are prepared now, by type. Absent types are zero."""
         for kind in _DEVICE_TYPES:
-            series = self._prepared_devices(kind)
-            series.set(devices.get(kind, 0))
+            count = devices.get(kind, 0)
+            if self._device_counts.get(kind) != count:  # a claim changes one type, or two
+                self._device_counts[kind] = count
+                self._prepared_devices(kind).set(count)
 
     def _initialize_series(self) -> None:
         for operation in _OPERATIONS:
