@@ -1432,8 +1432,8 @@ MUTANTS: Final = (
     Mutant(
         "ended claims: the place of a MIG device that is left is offered",
         f"{_PLUGIN}/publishing/offer.py",
-        "return released_claims.without_held(kept, self._prepared_claims.released)",
-        "return released_claims.without_held(kept, ())",
+        "released_claims.without_held(kept, self._prepared_claims.released)",
+        "released_claims.without_held(kept, ())",
         "The next pod is scheduled to a place that a monitor keeps, beside 15 GPUs that are free.",
         component=(
             f"{_COMPONENT}/test_places_of_ended_claims.py"

@@ -60,6 +60,10 @@ class PassthroughRig(Rig):
         link = self.served.device(index) / "driver"
         return link.readlink().name if link.is_symlink() else None
 
+    def group_of(self, index: int) -> int:
+        """The number of its IOMMU group."""
+        return int((self.served.device(index) / "iommu_group").readlink().name)
+
     def override_of(self, index: int) -> str:
         """Its `driver_override`."""
         return (self.served.device(index) / "driver_override").read_text().strip()

@@ -25,6 +25,7 @@ from nvdra_gpu_plugin.hardware.gpu_changes import GpuChanges
 from nvdra_gpu_plugin.hardware.gpu_drain import GpuDrain
 from nvdra_gpu_plugin.hardware.session_pause import SessionPause
 from nvdra_gpu_plugin.passthrough.binder import Binder
+from nvdra_gpu_plugin.passthrough.busy_gpus import BusyGpus
 from nvdra_runtime.node import nvml_lock
 from nvdra_runtime.node.host import Host
 from nvdra_runtime.node.nvml_lock import SessionHold
@@ -159,7 +160,7 @@ async def running(
             )
             pause = SessionPause(monitor, directory)
             drain = GpuDrain(GpuChanges(monitor), monitor, host)
-            kind = VfioBindingKind(vfio, pause, drain, telemetry)
+            kind = VfioBindingKind(vfio, pause, drain, BusyGpus(), telemetry)
             made = BindingNode(node, monitor, kind, drain)
             await wait_until(lambda: len(made.gpus()) == gpu_count)
             yield made

@@ -170,8 +170,9 @@ def _devices(devices: Sequence[Mapping[str, Any]], columns: Columns) -> Iterator
     yield head
     for line, device in zip(lines, devices, strict=True):
         yield line
-        if problem := device.get("problem"):
-            yield f"    {problem}"
+        for key in ("note", "problem"):
+            if text := device.get(key):
+                yield f"    {text}"
 
 
 def _claims(claims: Sequence[Mapping[str, Any]], now: datetime) -> Iterator[str]:

@@ -25,8 +25,8 @@ Document = dict[str, Any]
 DescribeDevices = Callable[[], list[Document]]
 """Describes the devices, with one document for each.
 
-Each has `name`, `state` and `claims` (a list of texts), `problem` if there is one, and further keys
-of the driver.
+Each has `name`, `state` and `claims` (a list of texts), `problem` if there is one, `note` if there
+is more to say for people, and further keys of the driver.
 """
 
 MAX_FAILURES = 20

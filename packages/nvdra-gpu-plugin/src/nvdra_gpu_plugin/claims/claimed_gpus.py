@@ -105,7 +105,7 @@ class ClaimedGpus:
             error = DeviceInUseError(ref, gpu.name, holder, (gpu.pci,))
             error.since = self._prepared_claims.held_since(holder.uid)
             raise error
-        if self._gpus.is_on_vfio(gpu.pci):
+        if self._gpus.is_prebound(gpu.pci):
             return False
         try:
             with self._telemetry.step("wait discovery"):

@@ -6,6 +6,7 @@ Pure: it follows from what sysfs and NVML say, or have said, and from the claims
 | driver now | held by | counters kept | offered |
 |---|---|---|---|
 | NVIDIA | no claim | either | both; no vfio device if it cannot be passed, or is divided by MIG |
+| NVIDIA | either | either | neither, if it does not work |
 | NVIDIA | a claim of the GPU | yes | the same: the counters keep the vfio device from others |
 | NVIDIA | a claim of the GPU | no | the GPU's form only |
 | any | a claim of the vfio device | yes | both, the GPU as it was described before |
@@ -18,7 +19,7 @@ Source: docs/reference/gpu-devices.md, "Mutual exclusion", where the reference p
 a claim is prepared, and again both when the plugin starts.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -51,17 +52,19 @@ class Hold(StrEnum):
 class Withheld(StrEnum):
     """Why a GPU is not offered as a vfio device, for the log, `status` and metrics."""
 
-    BOARD = "board"
+    BOARD = "Board"
     """It cannot be passed to a virtual machine; the refusal of its board says why."""
-    MIG = "mig"
+    MIG = "Mig"
     """It is in MIG mode and stays so, or an administrator's instances are on it."""
-    NOT_DESCRIBED = "not-described"
+    NOT_DESCRIBED = "NotDescribed"
     """NVML has not described it yet, so that it may be divided by MIG."""
-    PREBOUND = "prebound"
+    UNHEALTHY = "Unhealthy"
+    """It does not work, and is not offered as a GPU, either."""
+    PREBOUND = "Prebound"
     """Another program has bound it, as the setting says."""
-    IN_USE = "in-use"
+    IN_USE = "InUse"
     """A claim has it in its other form, and the API server keeps no counters."""
-    UNDO_FAILED = "undo-failed"
+    UNDO_FAILED = "UndoFailed"
     """A former claim of it cannot be undone."""
 
 
@@ -81,6 +84,11 @@ class Candidate:
     is_on_vfio: bool
     can_be_passed: bool
     is_claimed: bool = False
+
+    @property
+    def is_prebound(self) -> bool:
+        """Whether a vfio driver had it when sysfs was read, and no claim."""
+        return self.is_on_vfio and not self.is_claimed
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,17 +116,18 @@ def find(
     *,
     keeps_counters: bool,
     prebound: Prebound,
+    unhealthy: Container[PciAddress] = (),
 ) -> tuple[Forms, ...]:
     """The forms of each GPU, in the order of their addresses.
 
     Args:
         gpus: Those that NVML describes and that work.
         remembered: What NVML has said in this boot, with today's driver, of GPUs by PCI address.
-            None of them has a fault.
         candidates: The GPUs in sysfs; none without the gate.
         held: The GPUs of claims, without those with admin access only.
         keeps_counters: Whether the API server keeps counters, which exclude one of the forms.
         prebound: What becomes of GPUs that were bound to vfio by others.
+        unhealthy: GPUs that do not work, and are not among `gpus`.
     """
     described = {gpu.pci: gpu for gpu in gpus}
     in_sysfs = {candidate.device.pci: candidate for candidate in candidates}
@@ -140,7 +149,7 @@ def find(
             found.append(Forms(pci, None, None if withheld else device, withheld))
         else:
             is_used = hold is Hold.GPU and not keeps_counters
-            withheld = _of_gpu(candidate, known, is_used=is_used)
+            withheld = _of_gpu(candidate, known, is_used=is_used, is_unhealthy=pci in unhealthy)
             found.append(Forms(pci, gpu, None if withheld else device, withheld))
     return tuple(found)
 
@@ -163,10 +172,14 @@ def _of_prebound(candidate: Candidate, prebound: Prebound) -> Withheld | None:
     return None if candidate.can_be_passed else Withheld.BOARD
 
 
-def _of_gpu(candidate: Candidate, known: Gpu | None, *, is_used: bool) -> Withheld | None:
+def _of_gpu(
+    candidate: Candidate, known: Gpu | None, *, is_used: bool, is_unhealthy: bool
+) -> Withheld | None:
     """Why a GPU that the NVIDIA driver has, or should have, is not a vfio device."""
     if not candidate.can_be_passed:
         return Withheld.BOARD
+    if is_unhealthy:
+        return Withheld.UNHEALTHY
     if known is None:
         return Withheld.NOT_DESCRIBED
     if not known.offers_whole:

@@ -60,6 +60,13 @@ class DeviceState:
             return False
         return not (self.snapshot.inventory.gpus or self.snapshot.inventory.vfio)
 
+    @property
+    def is_for_machines_only(self) -> bool:
+        """Whether all GPUs are on vfio, so that nothing is amiss without a driver of NVIDIA."""
+        if self.snapshot is None or self.snapshot.has_driver:
+            return False
+        return all(candidate.is_on_vfio for candidate in self.passthrough.candidates)
+
     def with_passthrough(self, found: Passthrough, options: Options) -> "DeviceState":
         """The state with vfio devices, which need no driver of NVIDIA.
 

@@ -126,10 +126,10 @@ class NodeGpus:
         known = {} if self.snapshot is None else self.snapshot.inventory.by_uuid
         return [gpu for gpu in remembered if gpu.uuid not in known]
 
-    def is_on_vfio(self, pci: PciAddress) -> bool:
-        """Whether a vfio driver had the GPU at the last look."""
+    def is_prebound(self, pci: PciAddress) -> bool:
+        """Whether a vfio driver had the GPU at the last look, and no claim."""
         candidates = self.state.passthrough.candidates
-        return any(each.is_on_vfio for each in candidates if each.device.pci == pci)
+        return any(each.is_prebound for each in candidates if each.device.pci == pci)
 
     async def wait_discovered(self, deadline: float) -> None:
         """Wait until the node has been inspected once.

@@ -10,7 +10,7 @@ from nvdra_api.errors import PermanentError, Reason
 from nvdra_api.ids import ClaimUID, DeviceName
 from nvdra_runtime.claims.prepared_claims import PreparedClaims
 
-from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord
+from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord, GpuDeviceRecord
 
 FORCE_REMEDY: Final = (
     "drain the node first; or use release --force, or the annotation "
@@ -23,9 +23,18 @@ Claims = PreparedClaims[GpuClaimRecord]
 def blocking_claim(claims: Claims) -> ClaimUID | None:
     """One of the claims that hold GPUs; None if there are none.
 
-    What is left of claims that have ended goes with a reset.
+    What is left of claims that have ended goes with a reset. A GPU that is on vfio for a claim is
+    none of the NVIDIA driver's.
     """
-    return next(iter(claims.held), None)
+    return next(iter(_blocking(claims)), None)
+
+
+def _blocking(claims: Claims) -> list[ClaimUID]:
+    return [uid for uid in claims.held if uid not in claims or _gpus(claims[uid])]
+
+
+def _gpus(record: GpuClaimRecord) -> list[GpuDeviceRecord]:
+    return [device for device in record.devices if not device.is_vfio]
 
 
 def check_unused(claims: Claims) -> None:
@@ -37,7 +46,7 @@ def check_unused(claims: Claims) -> None:
     if blocking_claim(claims) is None:
         return
     gpus = ", ".join(_claims_by_gpu(claims)) or "GPUs that are not known"
-    count = len(claims.held)
+    count = len(_blocking(claims))
     holders = "1 prepared claim holds" if count == 1 else f"{count} prepared claims hold"
     raise PermanentError(
         Reason.DEVICE_IN_USE,
@@ -101,5 +110,5 @@ def _holders(claims: Claims) -> Iterator[tuple[str, str]]:
         if record.is_released:
             continue
         pods = ", ".join(record.pod_names) or "no pod"
-        for device in record.devices:
+        for device in _gpus(record):
             yield device.device, f"{record.ref} of {pods}"

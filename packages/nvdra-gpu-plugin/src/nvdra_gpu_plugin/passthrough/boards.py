@@ -38,13 +38,20 @@ class Refusal:
 
     Attributes:
         obstacle: The reason.
-        message: What is the case, with the GPU; no final full stop.
+        pci: The GPU.
+        cause: What is the case, without the GPU; no final full stop.
         remedy: What to do about it; no final full stop.
     """
 
     obstacle: Obstacle
-    message: str
+    pci: PciAddress
+    cause: str
     remedy: str
+
+    @property
+    def message(self) -> str:
+        """What is the case, with the GPU; no final full stop."""
+        return f"GPU {self.pci} cannot be passed through: {self.cause}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,8 +203,7 @@ def find(
 def _refusal(facts: Facts) -> Refusal | None:
     for obstacle, (is_met, describe, remedy) in OBSTACLES.items():
         if is_met(facts):
-            message = f"GPU {facts.board.gpu.pci} cannot be passed through: {describe(facts)}"
-            return Refusal(obstacle, message, remedy)
+            return Refusal(obstacle, facts.board.gpu.pci, describe(facts), remedy)
     return None
 
 

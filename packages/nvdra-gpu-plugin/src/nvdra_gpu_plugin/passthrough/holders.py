@@ -16,7 +16,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -25,6 +25,7 @@ from nvdra_api.errors import Reason, RetryableError
 from nvdra_api.ids import PciAddress, PodUID
 from nvdra_runtime.node.host import Host
 
+from nvdra_gpu_plugin.driver import installation
 from nvdra_gpu_plugin.passthrough import holder_remedies, process_files
 from nvdra_gpu_plugin.passthrough.pci_functions import PciFunction
 
@@ -150,6 +151,22 @@ def nodes_of(host: Host, function: PciFunction, minor: int | None) -> DeviceNode
     return DeviceNodes(function.pci, numbers, minor, group)
 
 
+def of_gpu(host: Host, processes: Path, function: PciFunction) -> tuple[Holder, ...]:
+    """The processes that have a GPU open, apart from this one.
+
+    Args:
+        host: The node's files.
+        processes: The node's procfs, with all its processes.
+        function: The GPU.
+
+    Raises:
+        RetryableError: As `find`.
+    """
+    minor = installation.gpu_facts(host, function.pci).minor
+    nodes = nodes_of(host, function, minor)
+    return find(replace(host, proc=processes), [nodes]).by_gpu.get(function.pci, ())
+
+
 def find(host: Host, gpus: Sequence[DeviceNodes], timeout_s: float = TIMEOUT_S) -> Holders:
     """Find the processes that have GPUs open, apart from this one.
 
@@ -190,6 +207,7 @@ def busy(pci: PciAddress, holders: Sequence[Holder]) -> RetryableError:
         operator_message=f"GPU {pci} is in use on the node: {pods}",
         pci=pci,
         holder=named,
+        command=holders[0].command,
     )
 
 

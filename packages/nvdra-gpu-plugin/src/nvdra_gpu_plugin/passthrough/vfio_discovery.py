@@ -69,6 +69,12 @@ class Passthrough:
     devices: tuple[VfioDevice, ...] = ()
     remembered: tuple[Gpu, ...] = ()
 
+    @property
+    def lent(self) -> tuple[Gpu, ...]:
+        """The GPUs that claims have on vfio, as NVML has described them before."""
+        away = {each.device.pci for each in self.candidates if each.is_on_vfio and each.is_claimed}
+        return tuple(gpu for gpu in self.remembered if gpu.pci in away)
+
 
 NOTHING: Final = Passthrough()
 
@@ -191,8 +197,7 @@ class VfioDiscovery:
         return bus, loaded
 
     def _is_ignored(self, candidate: Candidate) -> bool:
-        is_prebound = candidate.is_on_vfio and not candidate.is_claimed
-        return is_prebound and self._prebound is Prebound.IGNORE
+        return candidate.is_prebound and self._prebound is Prebound.IGNORE
 
     def _candidate(self, board: Board, is_claimed: bool) -> Candidate:
         gpu = board.gpu

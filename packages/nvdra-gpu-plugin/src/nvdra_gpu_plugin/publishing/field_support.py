@@ -8,7 +8,7 @@ So it is asked before such a field is published.
 
 import asyncio
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from nvdra_api.errors import DriverError, Reason
@@ -40,6 +40,7 @@ class SliceFields:
         feature: The gate of this driver for which they are published.
         dropped: What follows if they are dropped, and what to do.
         example: A part of a slice that has them, as in v1. Every release accepts it.
+        loss: What the gate of this driver is without them.
     """
 
     what: str
@@ -47,6 +48,7 @@ class SliceFields:
     feature: Feature
     dropped: str
     example: JsonObject
+    loss: str = "has no effect"
 
 
 _SINCE_1_36: Final = (
@@ -63,6 +65,16 @@ COUNTERS: Final = SliceFields(
     # A slice with counters and devices is rejected since 1.35.
     example={"sharedCounters": [{"name": "dry-run", "counters": {"slices": {"value": "1"}}}]},
 )
+
+COUNTERS_OF_FORMS: Final = replace(
+    COUNTERS,
+    feature=Feature.PASSTHROUGH,
+    dropped="the API server does not keep the counters of devices, so that of a GPU that a claim "
+    "has, the other form is withdrawn, and two claims that are allocated both forms at once wait "
+    f"for each other; enable the feature gate {slice_spec.COUNTERS_GATE} {_SINCE_1_36}",
+    loss="does not keep claims apart",
+)
+"""Of GPUs that are offered in two forms, without the gate DynamicMIG."""
 
 SHARES: Final = SliceFields(
     what="that devices can be shared",
@@ -162,7 +174,7 @@ class FieldSupport:
                 feature=str(self._fields.feature),
                 error=self._fields.dropped,
             )
-            text = f"{self._fields.feature} has no effect: {self._fields.dropped}"
+            text = f"{self._fields.feature} {self._fields.loss}: {self._fields.dropped}"
             node = (node_reference(self._node),)
             self._events.emit(node, "Warning", Reason.FEATURE_GATE_DISABLED, text)
         elif told is not None and not told[0]:

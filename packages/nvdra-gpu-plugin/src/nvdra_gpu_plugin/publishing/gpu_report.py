@@ -3,6 +3,7 @@
 
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
 
 from nvdra_api.errors import Reason
@@ -12,9 +13,11 @@ from nvdra_runtime.telemetry import logs
 from nvdra_runtime.telemetry.metrics.plugin_metrics import PluginMetrics
 
 from nvdra_gpu_plugin.devices import device_names
+from nvdra_gpu_plugin.devices.gpu_forms import Withheld
 from nvdra_gpu_plugin.devices.inventory import Fault, Inventory
 from nvdra_gpu_plugin.hardware.device_state import DeviceState
 from nvdra_gpu_plugin.publishing.device_taints import DeviceTaints
+from nvdra_gpu_plugin.publishing.vfio_report import VfioReport
 
 LOG = logs.logger(__name__)
 
@@ -25,7 +28,11 @@ NO_GPU = (
 
 
 class GpuReport:
-    """What was reported of one node's GPUs."""
+    """What was reported of one node's GPUs.
+
+    Attributes:
+        vfio: Reports them with regard to virtual machines; None without the gate.
+    """
 
     def __init__(
         self,
@@ -33,19 +40,32 @@ class GpuReport:
         events: EventRecorder,
         metrics: PluginMetrics,
         taints: DeviceTaints | None = None,
+        vfio: VfioReport | None = None,
     ) -> None:
-        """Create it without reporting anything. `taints` are as those of a `PoolUpdater`."""
+        """Create it without reporting anything.
+
+        Args:
+            node: This node.
+            events: Records Events of the Node.
+            metrics: Counts the devices.
+            taints: As those of a `PoolUpdater`.
+            vfio: The attribute.
+        """
         self._node = (node_reference(node),)
         self._events = events
         self._metrics = metrics
         self._taints = taints
+        self.vfio = vfio
         self._state = DeviceState()
         self._withdrawn: Sequence[Fault] = ()
 
     def count(self, state: DeviceState) -> None:
         """Count the devices."""
         avoided = None if self._taints is None else self._taints.avoided
-        self._metrics.set_devices(_device_counts(state, avoided))
+        counts = _device_counts(state, avoided)
+        if self.vfio is not None:
+            counts = {**counts, **_vfio_counts(self.vfio, avoided or set())}
+        self._metrics.set_devices(counts)
 
     def report(self, state: DeviceState, withdrawn: Sequence[Fault]) -> None:
         """Report what differs from the previous state.
@@ -55,6 +75,8 @@ class GpuReport:
             withdrawn: Those that are not published, with the reasons.
         """
         self.count(state)
+        if state.is_for_machines_only:  # no GPU needs the driver
+            state = replace(state, node_fault=None)
         previous, self._state = self._state, state
         if state.node_fault is not None and state.node_fault != previous.node_fault:
             LOG.warning("The node's GPUs cannot be used", error=state.node_fault.text)
@@ -116,6 +138,7 @@ def _device_counts(
         device.kind for device in usable.devices if usable.gpu_of(device).uuid in (avoided or ())
     )
     healthy = Counter(device.kind for device in usable.devices) - tainted
+    healthy["gpu"] += len(state.passthrough.lent)  # it stays published
     unhealthy = {"gpu": gpu_faults, "mig": len(unusable)}
     kinds = ["gpu"]
     if unusable or any(gpu.is_mig_enabled for gpu in inventory.gpus):
@@ -126,6 +149,24 @@ def _device_counts(
         if avoided is not None:
             counts[kind, "tainted"] = tainted[kind]
     return counts
+
+
+def _vfio_counts(report: VfioReport, avoided: Container[GpuUUID]) -> Mapping[tuple[str, str], int]:
+    """How many vfio devices can be handed out, and how many cannot because of their GPUs.
+
+    Those that the node's hardware or settings exclude count as neither.
+    """
+    busy = report.wanted
+    offered = [offer.device for offer in report.offers if offer.reason is None]
+    tainted = sum(each.uuid in busy or each.parent_uuid in avoided for each in offered)
+    failed = (Withheld.UNHEALTHY, Withheld.UNDO_FAILED)
+    unhealthy = [each for each in report.offers if each.reason and each.reason.obstacle in failed]
+    kind = "vfio"
+    return {
+        (kind, "healthy"): len(offered) - tainted,
+        (kind, "tainted"): tainted,
+        (kind, "unhealthy"): len(unhealthy),
+    }
 
 
 def _by_reason(faults: Iterable[Fault]) -> list[tuple[Reason, list[Fault]]]:

@@ -6,17 +6,32 @@ mode of a GPU that cannot be switched, and what is to be undone of a claim that 
 offered in the forms that `gpu_forms` says.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
 
 from nvdra_api.ids import ClaimUID, PciAddress
 from nvdra_runtime.claims.prepared_claims import PreparedClaims
 
 from nvdra_gpu_plugin.devices import gpu_forms, released_claims
-from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord
-from nvdra_gpu_plugin.devices.gpu_forms import Forms, Hold, Prebound
-from nvdra_gpu_plugin.devices.inventory import Inventory
+from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord, GpuDeviceRecord
+from nvdra_gpu_plugin.devices.gpu_forms import Hold, Prebound
+from nvdra_gpu_plugin.devices.inventory import Fault, Inventory
 from nvdra_gpu_plugin.hardware.mode_refusals import ModeRefusals
 from nvdra_gpu_plugin.passthrough.vfio_discovery import Passthrough
+from nvdra_gpu_plugin.publishing import vfio_offers
+from nvdra_gpu_plugin.publishing.vfio_offers import VfioOffer
+
+
+class Offered(NamedTuple):
+    """What is offered now.
+
+    Attributes:
+        inventory: The devices.
+        vfio: What becomes of each GPU as a vfio device; nothing without the gate.
+    """
+
+    inventory: Inventory
+    vfio: tuple[VfioOffer, ...]
 
 
 class Offer:
@@ -56,45 +71,50 @@ class Offer:
         self._prepared_claims.on_removed(note_claim)
 
     def of(
-        self, inventory: Inventory, passthrough: Passthrough, *, has_counters: bool
-    ) -> Inventory:
+        self,
+        inventory: Inventory,
+        faults: Iterable[Fault],
+        passthrough: Passthrough,
+        *,
+        has_counters: bool,
+    ) -> Offered:
         """What these GPUs offer.
 
         Args:
-            inventory: The GPUs that work.
+            inventory: The GPUs that NVML describes.
+            faults: Those of them, and of others, that are not offered.
             passthrough: What the PCI bus says of them.
             has_counters: Whether the API server keeps counters.
         """
-        found, self._excludes_by_counters = inventory, has_counters
+        self._excludes_by_counters = has_counters
+        faulty = {fault.device for fault in faults}
+        found, vfio = inventory.without_devices(faulty), tuple[VfioOffer, ...]()
         if self._prebound is not None:
-            forms = self.forms(inventory, passthrough, self._prebound, has_counters=has_counters)
-            found = gpu_forms.inventory(forms)
+            forms = gpu_forms.find(
+                found.gpus,
+                {gpu.pci: gpu for gpu in passthrough.remembered},
+                passthrough.candidates,
+                self._held(),
+                keeps_counters=has_counters,
+                prebound=self._prebound,
+                unhealthy={gpu.pci for gpu in passthrough.remembered if gpu.name in faulty},
+            )
+            found, vfio = gpu_forms.inventory(forms), vfio_offers.find(forms, passthrough)
         kept = found.keeping_modes(self._mode_refusals.kept_modes)
-        return released_claims.without_held(kept, self._prepared_claims.released)
-
-    def forms(
-        self,
-        inventory: Inventory,
-        passthrough: Passthrough,
-        prebound: Prebound,
-        *,
-        has_counters: bool,
-    ) -> tuple[Forms, ...]:
-        """In which forms each GPU is offered; the arguments are those of `of` and of this."""
-        return gpu_forms.find(
-            inventory.gpus,
-            {gpu.pci: gpu for gpu in passthrough.remembered},
-            passthrough.candidates,
-            self._held(),
-            keeps_counters=has_counters,
-            prebound=prebound,
-        )
+        left = released_claims.without_held(kept, self._prepared_claims.released)
+        return Offered(left, vfio)
 
     def _held(self) -> Mapping[PciAddress, Hold]:
         """As what claims hold GPUs."""
         return {
-            device.pci: Hold.VFIO if device.is_vfio else Hold.GPU
+            device.pci: _hold(record, device)
             for record in self._prepared_claims.values()
             for device in record.devices
             if device.pci and not device.is_admin
         }
+
+
+def _hold(record: GpuClaimRecord, device: GpuDeviceRecord) -> Hold:
+    if not device.is_vfio:
+        return Hold.GPU
+    return Hold.UNDO_FAILED if record.is_released else Hold.VFIO

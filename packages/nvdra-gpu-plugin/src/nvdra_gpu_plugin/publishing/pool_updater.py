@@ -11,7 +11,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from nvdra_api.errors import Reason
-from nvdra_api.ids import DeviceName
+from nvdra_api.ids import DeviceName, GpuUUID, VfioUUID
+from nvdra_api.resource.slices import DeviceTaint
 from nvdra_runtime.process import background_tasks
 from nvdra_runtime.resourceslices.pool import Pool, Slice
 from nvdra_runtime.resourceslices.publisher import Publisher
@@ -62,6 +63,7 @@ class PoolUpdater:
         self._taints = taints
         self._counters = counters
         self._sharing = sharing
+        self._vfio = report.vfio
         self._published: Slice | None = None
         self._changed = asyncio.Event()
         offer.on_change(self._changed.set)
@@ -72,6 +74,8 @@ class PoolUpdater:
             counters.on_change(self._changed.set)
         if sharing is not None:
             sharing[1].on_change(self._changed.set)
+        if report.vfio is not None:
+            report.vfio.on_taints_change(self._changed.set)
 
     async def run(self) -> None:
         """Publish and report the GPUs now and whenever they change. Run until cancelled."""
@@ -112,7 +116,7 @@ class PoolUpdater:
             self._changed.set()
 
     def _pool(self, state: DeviceState, published: Slice) -> Pool:
-        taints = {} if self._taints is None else self._taints.by_uuid
+        taints = self._published_taints()
         limits = None if self._counters is None else self._counters.limits
         policy = None
         if self._sharing is not None and self._sharing[1].is_kept:
@@ -121,19 +125,41 @@ class PoolUpdater:
             return self._make_pool(
                 Inventory(), awaited=published, taints=taints, limits=limits, policy=policy
             )
+        withdrawn, has_counters = self._withdrawn(state), limits is not None
         if state.snapshot is None:
+            self._offered(Inventory(), withdrawn, state, has_counters=has_counters)
             return self._make_pool(Inventory())
-        inventory, withdrawn = state.snapshot.inventory, self._withdrawn(state)
+        inventory = state.snapshot.inventory
         faulty = {fault.device for fault in withdrawn}
         lost = [DeviceName(each.device) for each in state.faults if each not in withdrawn]
         awaited = layout.still_awaited(published, inventory, (*state.awaited, *lost), faulty)
-        has_counters = limits is not None
-        offered = self._offer.of(
-            inventory.without(withdrawn), state.passthrough, has_counters=has_counters
-        )
+        offered = self._offered(inventory, withdrawn, state, has_counters=has_counters)
         return self._make_pool(
             offered, awaited=awaited, taints=taints, limits=limits, policy=policy
         )
+
+    def _published_taints(self) -> layout.Taints:
+        of_gpus = {} if self._taints is None else self._taints.by_uuid
+        of_vfio = {} if self._vfio is None else self._vfio.taints
+        found: list[tuple[GpuUUID | VfioUUID, Sequence[DeviceTaint]]] = []
+        found += of_gpus.items()
+        found += of_vfio.items()
+        return dict(found)
+
+    def _offered(
+        self,
+        inventory: Inventory,
+        withdrawn: Sequence[Fault],
+        state: DeviceState,
+        *,
+        has_counters: bool,
+    ) -> Inventory:
+        """What is offered; it is reported, too."""
+        offered = self._offer.of(inventory, withdrawn, state.passthrough, has_counters=has_counters)
+        if self._vfio is not None:
+            self._vfio.report(offered.vfio)
+            self._report.count(state)
+        return offered.inventory
 
     def _withdrawn(self, state: DeviceState) -> Sequence[Fault]:
         """The GPUs that are not published. One with a taint that keeps pods away stays.

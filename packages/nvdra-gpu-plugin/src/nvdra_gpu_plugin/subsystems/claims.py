@@ -133,7 +133,7 @@ def _engine(
         records.index,
         prepared_claims.boot_id,
         mps.daemons,
-        passthrough.binding(context, settings, hardware.monitor),
+        passthrough.binding(context, settings, hardware.monitor, hardware.busy),
         keeps_mig_mode=settings.keep_mig_mode,
     )
     return Engine(kinds, claim_files, prepared_claims, changes.is_absent, context.telemetry)

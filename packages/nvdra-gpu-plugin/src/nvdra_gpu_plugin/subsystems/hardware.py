@@ -34,6 +34,7 @@ from nvdra_gpu_plugin.health.health_monitor import HealthMonitor
 from nvdra_gpu_plugin.nvml_release import nvml_release
 from nvdra_gpu_plugin.nvml_release.nvml_release import NvmlRelease
 from nvdra_gpu_plugin.nvml_release.prepare_gate import PrepareGate
+from nvdra_gpu_plugin.passthrough.busy_gpus import BusyGpus
 from nvdra_gpu_plugin.passthrough.vfio_discovery import VfioDiscovery
 from nvdra_gpu_plugin.publishing import gpu_report
 from nvdra_gpu_plugin.settings import Settings
@@ -52,6 +53,7 @@ class Hardware:
         gate: Closed while NVML is released.
         release: Releases NVML for an administrator.
         device_plugin: Whether another device plugin hands out the same GPUs.
+        busy: Those that claims of virtual machines were refused because processes use them.
     """
 
     monitor: DeviceMonitor
@@ -61,12 +63,15 @@ class Hardware:
     gate: PrepareGate
     release: NvmlRelease
     device_plugin: DevicePluginDetection
+    busy: BusyGpus
 
     def driver_problem(self) -> str | None:
         """Why no GPU can be used, or a remark: NVML is (not) released; something is missing."""
         gpus, release = self.gpus, self.release
         if release.remark is not None:
             return release.remark
+        if gpus.state.is_for_machines_only:
+            return PassingRemark(f"GPUs are for virtual machines only: {gpus.problem}")
         missing = gpu_report.NO_GPU if gpus.is_empty else ""
         if not missing and gpus.snapshot is not None:
             missing = gpus.snapshot.spec.programs_remark
@@ -126,7 +131,9 @@ async def opened(
         async with background_tasks.running(
             device_plugin=device_plugin.run, nvml_release=release.run
         ):
-            yield Hardware(monitor, gpus, spec_files, refusals, gate, release, device_plugin)
+            yield Hardware(
+                monitor, gpus, spec_files, refusals, gate, release, device_plugin, BusyGpus()
+            )
 
 
 def _held_numbers(records: Records, vfio: VfioDiscovery | None) -> Mapping[GpuUUID, int]:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from nvdra_api.gates import Feature, FeatureGates
+from nvdra_api.ids import PciAddress
 from nvdra_runtime.kubeletplugin.plugin_context import PluginContext
 from nvdra_runtime.node import nvml_lock
 
@@ -14,8 +15,9 @@ from nvdra_gpu_plugin.hardware.device_monitor import DeviceMonitor
 from nvdra_gpu_plugin.hardware.gpu_changes import GpuChanges
 from nvdra_gpu_plugin.hardware.gpu_drain import GpuDrain
 from nvdra_gpu_plugin.hardware.session_pause import SessionPause
-from nvdra_gpu_plugin.passthrough import vfio_modules
+from nvdra_gpu_plugin.passthrough import busy_gpus, vfio_modules
 from nvdra_gpu_plugin.passthrough.binder import Binder
+from nvdra_gpu_plugin.passthrough.busy_gpus import BusyGpus
 from nvdra_gpu_plugin.passthrough.vfio_discovery import VfioDiscovery
 from nvdra_gpu_plugin.settings import Settings
 from nvdra_gpu_plugin.subsystems.records import Records
@@ -46,12 +48,23 @@ async def discovery(
     return found
 
 
-def binding(context: PluginContext, settings: Settings, monitor: DeviceMonitor) -> VfioBindingKind:
+async def watch(context: PluginContext, settings: Settings, busy: BusyGpus) -> None:
+    """See who uses the GPUs that claims were refused. Run until cancelled."""
+    worker = context.threads.start_worker("vfio-users")
+
+    async def look(pci: PciAddress) -> str | None:
+        return await worker.run(busy_gpus.user_of, context.host, _processes(settings), pci)
+
+    await busy.run(look)
+
+
+def binding(
+    context: PluginContext, settings: Settings, monitor: DeviceMonitor, busy: BusyGpus
+) -> VfioBindingKind:
     """What binds GPUs to vfio and gives them back, also those of claims when the gate is off."""
-    processes = settings.passthrough_proc_root
     vfio = VfioHost(
         context.host,
-        processes if processes.is_dir() else _OWN_PROC,
+        _processes(settings),
         settings.passthrough_modules_root,
         vfio_modules.MODPROBE,
         Binder(context.host, context.clock),
@@ -60,4 +73,10 @@ def binding(context: PluginContext, settings: Settings, monitor: DeviceMonitor) 
     )
     pause = SessionPause(monitor, settings.plugin_dir)
     drain = GpuDrain(GpuChanges(monitor), monitor, context.host)
-    return VfioBindingKind(vfio, pause, drain, context.telemetry)
+    return VfioBindingKind(vfio, pause, drain, busy, context.telemetry)
+
+
+def _processes(settings: Settings) -> Path:
+    """The procfs with the node's processes."""
+    root = settings.passthrough_proc_root
+    return root if root.is_dir() else _OWN_PROC

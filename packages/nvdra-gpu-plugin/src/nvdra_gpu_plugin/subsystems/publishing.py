@@ -25,7 +25,9 @@ from nvdra_gpu_plugin.publishing.gpu_report import GpuReport
 from nvdra_gpu_plugin.publishing.offer import Offer
 from nvdra_gpu_plugin.publishing.pool_updater import PoolUpdater
 from nvdra_gpu_plugin.publishing.taint_support import TaintSupport
+from nvdra_gpu_plugin.publishing.vfio_report import VfioReport
 from nvdra_gpu_plugin.settings import Settings
+from nvdra_gpu_plugin.subsystems import passthrough
 from nvdra_gpu_plugin.subsystems.hardware import Hardware
 from nvdra_gpu_plugin.subsystems.records import Records
 
@@ -76,11 +78,11 @@ async def opened(
     """Publish the node's GPUs during the block."""
     node, api, gpus = context.node, context.api, hardware.gpus
     support = TaintSupport(node)
-    counters = sharing = taints = report = None
+    sharing = taints = report = vfio = None
     checks: dict[str, Check] = {}
     supports: list[FieldSupport] = []
-    if gates.is_enabled(Feature.DYNAMIC_MIG) or gates.is_enabled(Feature.PASSTHROUGH):
-        counters = FieldSupport(field_support.COUNTERS, node, context.events)
+    counters = _counters(gates, context)
+    if counters is not None:
         supports.append(counters)
     if settings.shares is not None:
         sharing = settings.shares, FieldSupport(field_support.SHARES, node, context.events)
@@ -97,6 +99,9 @@ async def opened(
             checks["health"] = partial(_remark, taints)
         if counters is not None and gates.is_enabled(Feature.DYNAMIC_MIG):
             checks["partitions"] = partial(_partitions_remark, hardware, counters)
+        if gates.is_enabled(Feature.PASSTHROUGH):
+            vfio = VfioReport(node, context.events, context.metrics, hardware.busy, support)
+            checks["passthrough"] = partial(_passthrough_remark, vfio, counters)
         if sharing is not None:
             checks["shares"] = partial(_remark, sharing[1])
         updater = PoolUpdater(
@@ -104,24 +109,33 @@ async def opened(
             gpus,
             _offer(settings, gates, records, hardware),
             publisher,
-            GpuReport(node, context.events, context.metrics, taints),
+            GpuReport(node, context.events, context.metrics, taints, vfio),
             taints,
             counters,
             sharing,
         )
-        await enter(background_tasks.running(pool_updater=updater.run))
+        tasks = {"pool_updater": updater.run}
         if health is not None and report is not None:
-            await enter(
-                background_tasks.running(
-                    health=partial(health.run, hardware.monitor),
-                    health_report=report.run,
-                    taint_support=partial(support.run, api),
-                )
-            )
+            tasks["health"] = partial(health.run, hardware.monitor)
+            tasks["health_report"] = report.run
+        if vfio is not None:
+            tasks["busy_gpus"] = partial(passthrough.watch, context, settings, hardware.busy)
+        if health is not None or vfio is not None:
+            tasks["taint_support"] = partial(support.run, api)
+        await enter(background_tasks.running(**tasks))
         for fields in supports:
             await enter(background_tasks.running(field_support=partial(fields.run, api)))
-        described = gpus, records.prepared_claims, taints
+        described = gpus, records.prepared_claims, taints, vfio
         yield Publishing(publisher, report, checks, partial(status_report.devices, *described))
+
+
+def _counters(gates: FeatureGates, context: PluginContext) -> FieldSupport | None:
+    """What the API server does with counters; None if none are published."""
+    if gates.is_enabled(Feature.DYNAMIC_MIG):
+        return FieldSupport(field_support.COUNTERS, context.node, context.events)
+    if gates.is_enabled(Feature.PASSTHROUGH):
+        return FieldSupport(field_support.COUNTERS_OF_FORMS, context.node, context.events)
+    return None
 
 
 def _offer(settings: Settings, gates: FeatureGates, records: Records, hardware: Hardware) -> Offer:
@@ -144,6 +158,13 @@ def _note_restart(supports: Sequence[FieldSupport]) -> None:
 
 def _remark(source: DeviceTaints | FieldSupport) -> PassingRemark | None:
     return source.remark
+
+
+def _passthrough_remark(vfio: VfioReport, counters: FieldSupport | None) -> PassingRemark | None:
+    """Why GPUs are not offered to virtual machines, or not kept apart as they should be."""
+    remarks = (vfio.remark, None if counters is None else counters.remark)
+    texts = [text for text in remarks if text]
+    return PassingRemark("; ".join(texts)) if texts else None
 
 
 def _partitions_remark(hardware: Hardware, counters: FieldSupport) -> PassingRemark | None:

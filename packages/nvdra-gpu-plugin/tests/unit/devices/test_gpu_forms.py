@@ -20,6 +20,7 @@ def forms(
     hold: Hold | None = None,
     keeps_counters: bool = True,
     prebound: Prebound = Prebound.OFFER,
+    is_unhealthy: bool = False,
 ) -> Forms:
     (found,) = gpu_forms.find(
         gpus,
@@ -28,6 +29,7 @@ def forms(
         {} if hold is None else {PCI: hold},
         keeps_counters=keeps_counters,
         prebound=prebound,
+        unhealthy={PCI} if is_unhealthy else (),
     )
     return found
 
@@ -98,6 +100,17 @@ def test_a_gpu_whose_mode_follows_from_its_claims_is_a_vfio_device_too() -> None
 def test_a_gpu_that_nvml_has_not_described_in_this_boot_is_offered_when_it_has() -> None:
     assert forms() == Forms(PCI, None, None, Withheld.NOT_DESCRIBED)
     assert forms(remembered=h100(0)).vfio == OFFERED, "the slice is the same after a restart"
+
+
+@pytest.mark.parametrize("hold", [None, Hold.GPU])
+def test_a_gpu_that_does_not_work_is_offered_in_neither_form(hold: Hold | None) -> None:
+    found = forms(remembered=h100(0), hold=hold, is_unhealthy=True)
+    assert found == Forms(PCI, None, None, Withheld.UNHEALTHY)
+
+
+def test_what_was_wrong_with_a_gpu_does_not_matter_while_a_claim_has_it_on_vfio() -> None:
+    found = forms(remembered=h100(0), hold=Hold.VFIO, is_on_vfio=True, is_unhealthy=True)
+    assert found == forms(h100(0))
 
 
 def test_a_gpu_that_sysfs_does_not_show_is_offered_as_before() -> None:

@@ -30,6 +30,8 @@ class PluginMetrics:
         self._driver = driver
         self._prepared_kinds: set[str] = set()
         self._device_states: set[tuple[str, str]] = set()
+        self._drivers_seen: set[str] = set()
+        self._obstacles_seen: set[str] = set()
         self._reference = ReferenceMetrics(self.registry, driver=driver, node=node)
         self._define_operations()
         self._define_node()
@@ -96,6 +98,18 @@ class PluginMetrics:
         for kind, state in {*self._device_states, *counts}:
             self._devices(kind, state).set(counts.get((kind, state), 0))
         self._device_states = set(counts)
+
+    def set_kernel_drivers(self, counts: Mapping[str, int]) -> None:
+        """Set how many GPUs each driver of the kernel has; `none` for those without a driver."""
+        for driver in self._drivers_seen | counts.keys():
+            self._kernel_drivers(driver).set(counts.get(driver, 0))
+        self._drivers_seen |= counts.keys()
+
+    def set_vfio_withheld(self, counts: Mapping[str, int]) -> None:
+        """Set how many GPUs are not offered to virtual machines, by what is in the way."""
+        for obstacle in self._obstacles_seen | counts.keys():
+            self._vfio_withheld(obstacle).set(counts.get(obstacle, 0))
+        self._obstacles_seen |= counts.keys()
 
     def set_nvml_released(self, is_released: bool) -> None:
         """Set whether the plugin has given up NVML because an administrator asked for it."""
@@ -166,6 +180,19 @@ class PluginMetrics:
             keys.LABEL_DRIVER,
             keys.LABEL_DEVICE_KIND,
             keys.LABEL_STATE,
+        )
+        self._kernel_drivers = self._gauge(
+            keys.KERNEL_DRIVERS_METRIC,
+            "GPUs of this node by the driver of the kernel that has them, with PassthroughSupport.",
+            keys.LABEL_DRIVER,
+            keys.LABEL_KERNEL_DRIVER,
+        )
+        self._vfio_withheld = self._gauge(
+            keys.VFIO_WITHHELD_METRIC,
+            "GPUs that are not offered to virtual machines, by what is in the way, with "
+            "PassthroughSupport.",
+            keys.LABEL_DRIVER,
+            keys.LABEL_OBSTACLE,
         )
         self._nvml_released = self._gauge(
             keys.NVML_RELEASED_METRIC,

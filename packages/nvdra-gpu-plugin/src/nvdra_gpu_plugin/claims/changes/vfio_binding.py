@@ -11,7 +11,6 @@ Source: docs/reference/gpu-prepare.md, "VFIO passthrough".
 import asyncio
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -24,11 +23,11 @@ from nvdra_runtime.telemetry.instrumentation import Telemetry
 
 from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord
 from nvdra_gpu_plugin.devices.steps import BindVfio, BoundFunction
-from nvdra_gpu_plugin.driver import installation
 from nvdra_gpu_plugin.hardware.gpu_drain import ClientAccess, GpuDrain
 from nvdra_gpu_plugin.hardware.session_pause import SessionPause
 from nvdra_gpu_plugin.passthrough import (
     boards,
+    busy_gpus,
     holder_remedies,
     holders,
     pci_functions,
@@ -37,6 +36,7 @@ from nvdra_gpu_plugin.passthrough import (
 from nvdra_gpu_plugin.passthrough.binder import Binder
 from nvdra_gpu_plugin.passthrough.bindings import NVIDIA_DRIVER, FunctionBinding
 from nvdra_gpu_plugin.passthrough.boards import Board
+from nvdra_gpu_plugin.passthrough.busy_gpus import BusyGpus
 from nvdra_gpu_plugin.passthrough.holders import Holder
 from nvdra_gpu_plugin.passthrough.pci_functions import PciFunction
 from nvdra_gpu_plugin.passthrough.vfio_modules import ModuleError
@@ -50,8 +50,6 @@ RETURN_S: Final = 30.0
 
 _SESSIONS_S: Final = 10.0
 """How long sessions of NVML may take to be closed."""
-_OWN_PROGRAMS: Final = "nvdra-"
-"""How the names of processes begin whose NVML sessions are closed for a switch."""
 _DAEMON: Final = holder_remedies.PERSISTENCED
 """The name of the process that closes a GPU when its persistence mode ends."""
 
@@ -82,7 +80,12 @@ class VfioBindingKind(ChangeKind[GpuClaimRecord, BindVfio]):
     """Binds GPUs to vfio, and gives them back."""
 
     def __init__(
-        self, vfio: VfioHost, pause: SessionPause, drain: GpuDrain, telemetry: Telemetry
+        self,
+        vfio: VfioHost,
+        pause: SessionPause,
+        drain: GpuDrain,
+        busy: BusyGpus,
+        telemetry: Telemetry,
     ) -> None:
         """Create it without any effect.
 
@@ -90,9 +93,11 @@ class VfioBindingKind(ChangeKind[GpuClaimRecord, BindVfio]):
             vfio: Where drivers are switched.
             pause: Closes NVML on the node.
             drain: Keeps new clients away from a GPU.
+            busy: Learns which GPUs are refused because they are in use.
             telemetry: Traces the parts of a switch.
         """
         self._vfio = vfio
+        self._busy = busy
         self._pause = pause
         self._drain = drain
         self._telemetry = telemetry
@@ -103,7 +108,7 @@ class VfioBindingKind(ChangeKind[GpuClaimRecord, BindVfio]):
         Raises:
             DriverError: `VfioNotPossible`, `VfioDeviceBusy`: the GPU cannot be taken.
         """
-        with self._telemetry.step("preflight"):
+        with self._busy.noted(change.pci), self._telemetry.step("preflight"):
             change = await self._vfio.worker.run(_inspect, self._vfio, change)
             access = ClientAccess()
             if change.functions[0].former_driver == NVIDIA_DRIVER:
@@ -125,7 +130,7 @@ class VfioBindingKind(ChangeKind[GpuClaimRecord, BindVfio]):
             until = asyncio.get_running_loop().time() + _SESSIONS_S
             with self._telemetry.step("close sessions"):
                 await stack.enter_async_context(self._pause.paused(until))
-            with self._telemetry.step("bind"):
+            with self._busy.noted(change.pci), self._telemetry.step("bind"):
                 await self._vfio.worker.run(_bind, self._vfio, change)
         return change
 
@@ -176,7 +181,8 @@ def _check_leaving(vfio: VfioHost, change: BindVfio, access: ClientAccess) -> No
         RetryableError: `VfioDeviceBusy`.
     """
     is_kept = access.persistence in ("daemon", "driver")  # by NVML, which may ask the daemon
-    leaving = (_OWN_PROGRAMS, _DAEMON) if is_kept else (_OWN_PROGRAMS,)
+    own = busy_gpus.OWN_PROGRAMS
+    leaving = (own, _DAEMON) if is_kept else (own,)
     _check_free(vfio, _board(vfio, change), leaving)
 
 
@@ -255,6 +261,7 @@ def _board(vfio: VfioHost, change: BindVfio) -> Board:
             f"{change.device} ({change.pci}) drives the screen of the node",
             "boot the node with its console on another display or on a serial line",
             device=change.device,
+            command=busy_gpus.CONSOLE,
         )
     return board
 
@@ -297,10 +304,7 @@ def _check_free(vfio: VfioHost, board: Board, leaving: tuple[str, ...] = ()) -> 
 
 def _holders(vfio: VfioHost, gpu: PciFunction) -> tuple[Holder, ...]:
     """The processes that have a GPU open."""
-    minor = installation.gpu_facts(vfio.host, gpu.pci).minor
-    nodes = holders.nodes_of(vfio.host, gpu, minor)
-    found = holders.find(replace(vfio.host, proc=vfio.processes), [nodes])
-    return found.by_gpu.get(gpu.pci, ())
+    return holders.of_gpu(vfio.host, vfio.processes, gpu)
 
 
 def _functions(change: BindVfio) -> tuple[FunctionBinding, ...]:
