@@ -414,6 +414,41 @@ MUTANTS: Final = (
         (f"{_UNIT}/publishing/test_gpu_counters.py", f"{_UNIT}/devices/test_gpu_forms.py"),
     ),
     Mutant(
+        "passthrough: a GPU that does not work is offered to virtual machines",
+        f"{_PLUGIN}/devices/gpu_forms.py",
+        "    if is_unhealthy:\n",
+        "    if False:\n",
+        "Machines get a GPU that was withdrawn for containers.",
+        (f"{_UNIT}/devices/test_gpu_forms.py",),
+    ),
+    Mutant(
+        "passthrough: who uses a GPU is looked at once only",
+        f"{_PLUGIN}/passthrough/busy_gpus.py",
+        "                    continue\n",
+        "                    return\n",
+        "After one look that failed, a taint stays for ever.",
+        (f"{_UNIT}/passthrough/test_busy_gpus.py",),
+    ),
+    Mutant(
+        "passthrough: any refusal counts as a GPU in use",
+        f"{_PLUGIN}/passthrough/busy_gpus.py",
+        "            if error.reason is Reason.VFIO_DEVICE_BUSY:\n",
+        "            if error.reason:\n",
+        "A GPU whose bind has failed once has a taint that names a process.",
+        (f"{_UNIT}/passthrough/test_busy_gpus.py",),
+    ),
+    Mutant(
+        "passthrough: a GPU that a claim has just given back is taken for another program's",
+        f"{_PLUGIN}/devices/gpu_forms.py",
+        "        return self.is_on_vfio and not self.is_claimed\n",
+        "        return self.is_on_vfio\n",
+        "A claim that waits for the GPU is refused when it comes back: UnknownDevice.",
+        component=(
+            f"{_COMPONENT}/test_passthrough_offer.py"
+            "::test_of_two_claims_of_one_gpu_the_second_is_prepared_when_the_first_has_ended",
+        ),
+    ),
+    Mutant(
         "passthrough: the numbers of vfio devices follow the GPUs that are there",
         f"{_PLUGIN}/devices/vfio_devices.py",
         "    found = dict(kept)\n",

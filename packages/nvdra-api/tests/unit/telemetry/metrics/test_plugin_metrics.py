@@ -120,6 +120,19 @@ def test_a_device_that_changes_state_leaves_its_old_one(metrics: PluginMetrics) 
     assert found == {"healthy": 8, "tainted": 0}
 
 
+def test_a_driver_or_an_obstacle_that_no_gpu_has_any_more_is_zero(metrics: PluginMetrics) -> None:
+    for counts in ({"nvidia": 7, "vfio-pci": 1}, {"nvidia": 8}):
+        metrics.set_kernel_drivers(counts)
+    for counts in ({"NoDriver": 1}, {}):
+        metrics.set_vfio_withheld(counts)
+    drivers = [
+        value(metrics, "nvdra_gpus_by_kernel_driver", **DRIVER, kernel_driver=driver)
+        for driver in ("nvidia", "vfio-pci")
+    ]
+    assert drivers == [8, 0]
+    assert value(metrics, "nvdra_vfio_devices_withheld", **DRIVER, obstacle="NoDriver") == 0
+
+
 def test_what_goes_out_to_others_is_counted(metrics: PluginMetrics) -> None:
     metrics.slice_write("update", Outcome.SUCCESS)
     metrics.api_request("GET", "200", 0.002)
