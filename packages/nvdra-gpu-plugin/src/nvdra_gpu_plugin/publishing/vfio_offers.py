@@ -4,7 +4,7 @@
 It is what people are shown: in `status`, Events, metrics and `/readyz`.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, NamedTuple
@@ -115,22 +115,18 @@ def find(forms: Iterable[Forms], passthrough: Passthrough) -> tuple[VfioOffer, .
     )
 
 
-def texts(offers: Iterable[VfioOffer]) -> Mapping[str, str]:
-    """What is told of GPUs that are not offered, by obstacle; GPUs of one cause together."""
+def texts(offers: Iterable[VfioOffer]) -> tuple[str, ...]:
+    """What is told of GPUs that are not offered: one text for all with the same remedy."""
     gpus: dict[Explanation, list[PciAddress]] = {}
     for offer in offers:
         if offer.reason is not None and offer.reason.is_told:
             gpus.setdefault(offer.reason, []).append(offer.device.pci)
-    found: dict[str, list[str]] = {}
-    for reason, addresses in sorted(gpus.items()):
-        found.setdefault(reason.obstacle, []).append(_text(reason, addresses))
-    return {obstacle: " / ".join(parts) for obstacle, parts in found.items()}
-
-
-def _text(reason: Explanation, gpus: Collection[PciAddress]) -> str:
-    """What is told of GPUs for which a reason is the same."""
-    named = f"GPU{'s' if len(gpus) > 1 else ''} {', '.join(gpus)}"
-    return f"{named} cannot be passed through: {reason.cause}; {reason.remedy}"
+    causes: dict[tuple[str, str], list[str]] = {}
+    for reason, addresses in gpus.items():
+        named = f"GPU{'s' if len(addresses) > 1 else ''} {', '.join(addresses)}"
+        text = f"{named} cannot be passed through: {reason.cause}"
+        causes.setdefault((reason.obstacle, reason.remedy), []).append(text)
+    return tuple(f"{' / '.join(found)}; {remedy}" for (_, remedy), found in causes.items())
 
 
 def _reason(withheld: Withheld | None, board: Board) -> Explanation | None:

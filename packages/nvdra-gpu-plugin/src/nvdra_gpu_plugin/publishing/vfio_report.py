@@ -72,7 +72,7 @@ class VfioReport:
     def remark(self) -> PassingRemark | None:
         """What `/readyz` says of GPUs that cannot be passed through."""
         texts = vfio_offers.texts(self.offers)
-        return PassingRemark(" / ".join(texts.values())) if texts else None
+        return PassingRemark("; ".join(texts)) if texts else None
 
     def on_taints_change(self, notify: Callable[[], None]) -> None:
         """Call `notify` whenever other taints are to be published."""
@@ -90,33 +90,27 @@ class VfioReport:
         for offer in offers:
             former = before.get(offer.device.pci)
             if former is None or former.reason != offer.reason:
-                _log(offer, is_first=former is None)
+                _log(offer, former)
                 news.append(offer)
-        for text in vfio_offers.texts(news).values():
+        for text in vfio_offers.texts(news):
             self._events.emit(self._node, "Warning", Reason.VFIO_NOT_POSSIBLE, text)
 
 
-def _log(offer: VfioOffer, *, is_first: bool) -> None:
+def _log(offer: VfioOffer, former: VfioOffer | None) -> None:
+    """Log what has become of a GPU: loudly if a person has to act, or has acted."""
     device, reason = offer.device, offer.reason
-    facts = {"uuid": device.uuid, "pci": device.pci, "kernel_driver": offer.driver}
-    if reason is None and is_first:
-        LOG.v(4, f"About to announce device {device.name}", **facts)
-    elif reason is None:
-        LOG.info("A GPU can be passed through again", device=device.name, **facts)
-    elif reason.is_told:
+    facts = {"device": device.name, "pci": device.pci, "kernel_driver": offer.driver}
+    if reason is not None and reason.is_told:
         LOG.warning(
             "A GPU cannot be passed through",
-            device=device.name,
             **facts,
             obstacle=reason.obstacle,
             cause=reason.cause,
             remedy=reason.remedy,
         )
-    else:
-        LOG.info(
-            "A GPU is not offered to virtual machines now",
-            device=device.name,
-            **facts,
-            obstacle=reason.obstacle,
-            cause=reason.cause,
-        )
+    elif reason is not None:
+        LOG.v(2, "A GPU is not offered to virtual machines now", **facts, cause=reason.cause)
+    elif former is None:
+        LOG.v(4, f"About to announce device {device.name}", uuid=device.uuid, pci=device.pci)
+    elif former.reason is not None and former.reason.is_told:
+        LOG.info("A GPU can be passed through again", **facts)

@@ -35,7 +35,7 @@ def offers(
 def test_a_gpu_that_is_offered_has_no_reason() -> None:
     (offer,) = offers(None)
     assert (offer.driver, offer.mates, offer.reason) == ("nvidia", (), None)
-    assert vfio_offers.texts([offer]) == {}
+    assert vfio_offers.texts([offer]) == ()
 
 
 def test_the_reason_of_a_board_is_its_refusal() -> None:
@@ -43,20 +43,18 @@ def test_the_reason_of_a_board_is_its_refusal() -> None:
     assert first.mates == (second.device.pci,)
     assert first.reason is not None
     assert first.reason.obstacle == "SharedIommuGroup"
-    text = vfio_offers.texts([first, second])["SharedIommuGroup"]
     one, other = ADDRESSES[:2]
-    assert text == (
-        f"GPU {other} cannot be passed through: its IOMMU group 17 has {one} (nvidia), too; enable "
-        "ACS in the firmware, or use a slot behind another port of the PCIe switch / "
-        f"GPU {one} cannot be passed through: its IOMMU group 17 has {other} (nvidia), too; enable "
-        "ACS in the firmware, or use a slot behind another port of the PCIe switch"
+    assert vfio_offers.texts([first, second]) == (
+        f"GPU {one} cannot be passed through: its IOMMU group 17 has {other} (nvidia), too / "
+        f"GPU {other} cannot be passed through: its IOMMU group 17 has {one} (nvidia), too; "
+        "enable ACS in the firmware, or use a slot behind another port of the PCIe switch",
     )
 
 
 def test_gpus_of_one_cause_are_told_together() -> None:
     found = offers(Withheld.BOARD, None, Withheld.BOARD, driver=None)
     assert [offer.driver for offer in found] == ["none", "none", "none"]
-    text = vfio_offers.texts(found)["NoDriver"]
+    (text,) = vfio_offers.texts(found)
     assert text.startswith(
         f"GPUs {ADDRESSES[0]}, {ADDRESSES[2]} cannot be passed through: no driver has it; load the"
     )
