@@ -62,10 +62,11 @@ class DeviceState:
 
     @property
     def is_for_machines_only(self) -> bool:
-        """Whether all GPUs are on vfio, so that nothing is amiss without a driver of NVIDIA."""
-        if self.snapshot is None or self.snapshot.has_driver:
+        """Whether no driver of NVIDIA works and none is needed: all GPUs are on vfio."""
+        if self.node_fault is None or self.snapshot is None or self.snapshot.has_driver:
             return False
-        return all(candidate.is_on_vfio for candidate in self.passthrough.candidates)
+        candidates = self.passthrough.candidates
+        return bool(candidates) and all(candidate.is_on_vfio for candidate in candidates)
 
     def with_passthrough(self, found: Passthrough, options: Options) -> "DeviceState":
         """The state with vfio devices, which need no driver of NVIDIA.
