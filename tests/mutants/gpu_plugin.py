@@ -1085,8 +1085,8 @@ MUTANTS: Final = (
     Mutant(
         "drain: a daemon that keeps a GPU is found only when NVML is closed on the node",
         f"{_PLUGIN}/claims/changes/vfio_binding.py",
-        "(_OWN_PROGRAMS, _DAEMON) if is_kept else",
-        "(_OWN_PROGRAMS, _DAEMON) if is_kept or True else",
+        "(own, _DAEMON) if is_kept else",
+        "(own, _DAEMON) if is_kept or True else",
         "Each attempt of the kubelet closes NVML on the whole node for nothing.",
         component=(f"{_DRAIN}::test_a_daemon_that_does_not_let_go_is_named_with_what_helps",),
     ),

@@ -16,7 +16,7 @@ from nvdra_api.ids import PciAddress
 from nvdra_runtime.node.host import Host
 from nvdra_runtime.telemetry import logs
 
-from nvdra_gpu_plugin.passthrough import holders, pci_functions
+from nvdra_gpu_plugin.passthrough import holder_remedies, holders, pci_functions
 
 LOG = logs.logger(__name__)
 
@@ -26,6 +26,11 @@ CONSOLE: Final = "console"
 """What is named for a GPU that drives the node's screen: the kernel itself uses it."""
 OWN_PROGRAMS: Final = "nvdra-"
 """How the names of processes begin whose NVML sessions are closed for a switch."""
+
+
+Look = Callable[[PciAddress, str], Awaitable[str | None]]
+"""Returns the command of a process that uses the GPU, which such a command did before; None if
+there is none."""
 
 
 class BusyGpus:
@@ -56,18 +61,14 @@ class BusyGpus:
             raise
         self._set(pci, None)
 
-    async def run(self, look: Callable[[PciAddress], Awaitable[str | None]]) -> None:
-        """Look again and again at the GPUs. Run until cancelled.
-
-        Args:
-            look: Returns the command of a process that uses a GPU; None if there is none.
-        """
+    async def run(self, look: Look) -> None:
+        """Look again and again at the GPUs. Run until cancelled."""
         while True:
             await self._has_some.wait()
             await asyncio.sleep(LOOK_S)
-            for pci in tuple(self._commands):
+            for pci, former in tuple(self._commands.items()):
                 try:
-                    command = await look(pci)
+                    command = await look(pci, former)
                 except DriverError as error:
                     LOG.warning("Cannot see who uses a GPU", pci=pci, error=str(error))
                     continue
@@ -91,7 +92,7 @@ class BusyGpus:
             notify()
 
 
-def user_of(host: Host, processes: Path, pci: PciAddress) -> str | None:
+def user_of(host: Host, processes: Path, pci: PciAddress, former: str = "") -> str | None:
     """The command of a process that keeps a GPU from being bound to vfio; None if there is none.
 
     This blocks for as long as a look at all processes of the node takes.
@@ -100,6 +101,8 @@ def user_of(host: Host, processes: Path, pci: PciAddress) -> str | None:
         host: The node's files.
         processes: The node's procfs, with all its processes.
         pci: The GPU.
+        former: What a claim was refused for. nvidia-persistenced has all GPUs open in persistence
+            mode, and lets go of one that is bound; it counts if it is what has not.
 
     Raises:
         RetryableError: `VfioDeviceBusy`: it cannot be found out.
@@ -109,9 +112,11 @@ def user_of(host: Host, processes: Path, pci: PciAddress) -> str | None:
         return None
     if function.is_boot_display and function.has_framebuffer:
         return CONSOLE
+    daemon = holder_remedies.PERSISTENCED
+    leaving = (OWN_PROGRAMS,) if former == daemon else (OWN_PROGRAMS, daemon)
     found = (
         holder.command
         for holder in holders.of_gpu(host, processes, function)
-        if holder.keeps_driver and not holder.command.startswith(OWN_PROGRAMS)
+        if holder.keeps_driver and not holder.command.startswith(leaving)
     )
     return next(found, None)

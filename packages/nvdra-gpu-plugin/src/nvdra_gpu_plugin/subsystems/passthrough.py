@@ -52,8 +52,8 @@ async def watch(context: PluginContext, settings: Settings, busy: BusyGpus) -> N
     """See who uses the GPUs that claims were refused. Run until cancelled."""
     worker = context.threads.start_worker("vfio-users")
 
-    async def look(pci: PciAddress) -> str | None:
-        return await worker.run(busy_gpus.user_of, context.host, _processes(settings), pci)
+    async def look(pci: PciAddress, former: str) -> str | None:
+        return await worker.run(busy_gpus.user_of, context.host, _processes(settings), pci, former)
 
     await busy.run(look)
 

@@ -44,9 +44,11 @@ def test_each_is_looked_at_until_no_process_uses_it() -> None:
         FIRST: [RetryableError(Reason.VFIO_DEVICE_BUSY, "procfs"), "train", None],
         SECOND: [None],
     }
+    formers = list[str]()
     states = list[tuple[float, Mapping[PciAddress, str]]]()
 
-    async def look(pci: PciAddress) -> str | None:
+    async def look(pci: PciAddress, former: str) -> str | None:
+        formers.append(former)
         answer = answers[pci].pop(0)
         if isinstance(answer, Exception):
             raise answer
@@ -74,4 +76,5 @@ def test_each_is_looked_at_until_no_process_uses_it() -> None:
         (2 * LOOK_S, {FIRST: "train"}),
         (3 * LOOK_S, {}),
     ]
+    assert formers == ["dcgm", "dcgm", "dcgm", "train"]
     assert answers == {FIRST: [], SECOND: []}, "nothing is looked at that is not in use"
