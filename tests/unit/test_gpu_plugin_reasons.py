@@ -34,7 +34,8 @@ CONFIGS = [
 def test_every_reason_that_the_plugin_can_raise_is_provoked_by_a_test() -> None:
     assert len(DRIVER) > 60
     raised = {name for tree in DRIVER.values() for name in raised_reasons.reasons_named(tree)}
-    provoked = {reason.name for reason in gpu_provocations.PROVOCATIONS}
+    tables = (gpu_provocations.PROVOCATIONS, gpu_provocations.VFIO_PROVOCATIONS)
+    provoked = {reason.name for table in tables for reason in table}
     missing = raised - provoked
     assert missing == set(), "add a provocation to nvdra_testing.failures.gpu_provocations"
     assert provoked - raised == set(), "nothing in the plugin raises this any more"

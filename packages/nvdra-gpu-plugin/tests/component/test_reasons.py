@@ -5,12 +5,16 @@ import asyncio
 import re
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 import yaml
 from nvdra_api.errors import Reason
 from nvdra_runtime.telemetry import trace_ids
+from nvdra_sim.testing import passthrough_fixtures
+from nvdra_testing.control_plane.apiserver import ApiServer
 from nvdra_testing.failures import gpu_provocations, reported_failures
+from nvdra_testing.node import passthrough_rig
 from nvdra_testing.node.rig import Rig
 
 CHART = Path(__file__).parents[4] / "charts/nvdra"
@@ -20,6 +24,16 @@ CHART = Path(__file__).parents[4] / "charts/nvdra"
 async def test_a_reason_is_the_same_word_in_all_five_places(rig: Rig, reason: Reason) -> None:
     told = await gpu_provocations.PROVOCATIONS[reason](rig)
     await reported_failures.check_all_reports(rig, reason, told)
+
+
+@pytest.mark.parametrize("reason", gpu_provocations.VFIO_PROVOCATIONS)
+async def test_a_reason_of_a_vfio_device_is_the_same_word_in_all_five_places(
+    server: ApiServer, reason: Reason
+) -> None:
+    name, sections = f"node-{uuid4().hex[:6]}", passthrough_fixtures.PAIR_BEHIND_A_SWITCH
+    async with passthrough_rig.open_rig(server, name, **sections) as rig:
+        told = await gpu_provocations.VFIO_PROVOCATIONS[reason](rig)
+        await reported_failures.check_all_reports(rig, reason, told)
 
 
 async def test_a_node_without_a_driver_is_told_on_the_node_in_the_log_and_in_readyz(

@@ -24,8 +24,9 @@ from nvdra_testing.failures.reported_failures import (
     prepare_failing_claim,
 )
 from nvdra_testing.faults import small_disk
-from nvdra_testing.node import mps_pods, plugin
+from nvdra_testing.node import device_holders, mps_pods, plugin
 from nvdra_testing.node.mps_pods import MpsPods
+from nvdra_testing.node.passthrough_rig import PassthroughRig
 from nvdra_testing.node.rig import Rig
 
 HANG_FLAGS = ("slow", "-1", "--function", "nvmlDevice*", "--gpu")
@@ -51,6 +52,7 @@ main()
 
 
 Provocation = Callable[[Rig], Awaitable[ReportedFailure]]
+VfioProvocation = Callable[[PassthroughRig], Awaitable[ReportedFailure]]
 
 
 async def claim_not_found(rig: Rig) -> ReportedFailure:
@@ -197,6 +199,25 @@ async def internal(rig: Rig) -> ReportedFailure:
     return await prepare_failing_claim(rig, rig.create_claim("gpu-0"))
 
 
+async def vfio_not_possible(rig: PassthroughRig) -> ReportedFailure:
+    """The rig's GPUs 2 and 3 share an IOMMU group."""
+    await rig.start_passing(JSON_LOGS)
+    return await prepare_failing_claim(rig, rig.create_claim("gpu-vfio-2"))
+
+
+async def vfio_device_busy(rig: PassthroughRig) -> ReportedFailure:
+    await rig.start_passing(JSON_LOGS)
+    with device_holders.opened(rig.served.roots.dev / "nvidia1"):
+        return await prepare_failing_claim(rig, rig.create_claim("gpu-vfio-1"))
+
+
+async def vfio_bind_failed(rig: PassthroughRig) -> ReportedFailure:
+    await rig.start_passing(JSON_LOGS)
+    fault = ("fault", rig.served.address(1), "--driver=vfio-pci", "--bind-error=EIO")
+    rig.node.simctl("pci", *fault)
+    return await prepare_failing_claim(rig, rig.create_claim("gpu-vfio-1"))
+
+
 PROVOCATIONS: Mapping[Reason, Provocation] = MappingProxyType(
     {
         Reason.CLAIM_NOT_FOUND: claim_not_found,
@@ -220,3 +241,13 @@ PROVOCATIONS: Mapping[Reason, Provocation] = MappingProxyType(
         Reason.INTERNAL: internal,
     }
 )
+
+VFIO_PROVOCATIONS: Mapping[Reason, VfioProvocation] = MappingProxyType(
+    {
+        Reason.VFIO_NOT_POSSIBLE: vfio_not_possible,
+        Reason.VFIO_DEVICE_BUSY: vfio_device_busy,
+        Reason.VFIO_BIND_FAILED: vfio_bind_failed,
+    }
+)
+"""Those of GPUs for virtual machines, on a node whose sysfs is served and of whose boards two are
+behind one switch (`passthrough_fixtures.PAIR_BEHIND_A_SWITCH`)."""
