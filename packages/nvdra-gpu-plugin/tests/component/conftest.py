@@ -7,8 +7,9 @@ from uuid import uuid4
 import pytest
 import pytest_asyncio
 from nvdra_testing.control_plane.apiserver import ApiServer
-from nvdra_testing.node import plugin
+from nvdra_testing.node import passthrough_rig, plugin
 from nvdra_testing.node import rig as rigs
+from nvdra_testing.node.passthrough_rig import PassthroughRig
 from nvdra_testing.node.rig import Rig
 
 
@@ -30,4 +31,16 @@ async def rig(server: ApiServer, request: pytest.FixtureRequest) -> AsyncIterato
     profile, sections = (parameter, {}) if isinstance(parameter, str) else parameter
     name = f"node-{uuid4().hex[:6]}"
     async with rigs.open_rig(server, name, profile, **sections) as rig:
+        yield rig
+
+
+@pytest_asyncio.fixture
+async def vfio_rig(
+    server: ApiServer, request: pytest.FixtureRequest
+) -> AsyncIterator[PassthroughRig]:
+    """A node whose GPUs can go to virtual machines; the parameter is as that of `rig`."""
+    parameter = getattr(request, "param", "t4")
+    profile, sections = (parameter, {}) if isinstance(parameter, str) else parameter
+    name = f"node-{uuid4().hex[:6]}"
+    async with passthrough_rig.open_rig(server, name, profile, **sections) as rig:
         yield rig

@@ -155,7 +155,7 @@ async def running(
                 node.modules,
                 node.kmod("modprobe"),
                 Binder(host, clock),
-                threads.start_worker("vfio"),
+                threads,
                 clock,
             )
             pause = SessionPause(monitor, directory)

@@ -11,7 +11,8 @@ These calls block: they run on a worker's thread, one switch of a GPU at a time.
 
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -36,6 +37,9 @@ _REFUSALS: Final[Mapping[Place, str]] = {
     Place.NO_DRIVER: "the vfio driver is not loaded",
     Place.ABSENT: "it is not on the PCI bus",
 }
+
+TraceStep = Callable[[Step, PciAddress], AbstractContextManager[object]]
+"""What a write to `bind` or `unbind` runs in, with the function whose driver it changes."""
 
 
 class VfioNodes(NamedTuple):
@@ -82,12 +86,27 @@ class Binder:
         self._lock = threading.Lock()
         self._pending: list[tuple[PendingWrite, SysfsWriter]] = []
 
-    def bind(self, board: BoardBinding, deadline: float) -> VfioNodes:
+    def check_at_rest(self, board: BoardBinding) -> None:
+        """Check that no write to the drivers of these functions is under way. Nothing is written.
+
+        Raises:
+            RetryableError: `VfioDeviceBusy`: one may last without end.
+        """
+        goals = bindings.to_former(board)
+        bus = self._read(goals)
+        action = bindings.next_action(goals, bus, self._pending_functions(), is_cleared=False)
+        if action.step is Step.WAIT:
+            raise _busy(action, _why_waiting(action, bus))
+
+    def bind(
+        self, board: BoardBinding, deadline: float, traced: TraceStep = lambda *_: nullcontext()
+    ) -> VfioNodes:
         """Bring a GPU, the first one of `board`, with its companions to vfio.
 
         Args:
             board: The functions, with what they had before.
             deadline: Monotonic seconds of the clock.
+            traced: Traces the writes.
 
         Returns:
             The GPU's device nodes.
@@ -96,10 +115,12 @@ class Binder:
             RetryableError: `VfioBindFailed`: a function did not get there; what has been done stays
                 as it is, for `give_back`. `VfioDeviceBusy`: an unbind has not returned.
         """
-        self._switch(bindings.to_vfio(board), deadline)
+        self._switch(bindings.to_vfio(board), deadline, traced)
         return self._verified_nodes(board[0].pci, deadline)
 
-    def give_back(self, board: BoardBinding, deadline: float) -> Mapping[PciAddress, str | None]:
+    def give_back(
+        self, board: BoardBinding, deadline: float, traced: TraceStep = lambda *_: nullcontext()
+    ) -> Mapping[PciAddress, str | None]:
         """Give a GPU with its companions the drivers back that they had before.
 
         A function whose former driver is not loaded is left without one: the module takes it when
@@ -111,7 +132,7 @@ class Binder:
         Raises:
             RetryableError: As `bind`.
         """
-        self._switch(bindings.to_former(board), deadline)
+        self._switch(bindings.to_former(board), deadline, traced)
         bus = self._read(bindings.to_former(board))
         return {
             function.pci: bus.functions[function.pci].driver
@@ -129,14 +150,17 @@ class Binder:
         """Let the switches that wait for others end with an error, at the end of the plugin."""
         self._is_closed.set()
 
-    def _switch(self, goals: Sequence[Goal], deadline: float) -> None:
+    def _pending_functions(self) -> set[PciAddress]:
+        return {each.action.pci for each in self.pending()}
+
+    def _switch(self, goals: Sequence[Goal], deadline: float, traced: TraceStep) -> None:
         """Do one step after the other until nothing is left to do."""
         done: set[Action] = set()
         is_cleared = False
         with SysfsWriter() as writer:
             while True:
                 bus = self._read(goals)
-                pending = {each.action.pci for each in self.pending()}
+                pending = self._pending_functions()
                 action = bindings.next_action(goals, bus, pending, is_cleared=is_cleared)
                 if action.step is Step.NOTHING:
                     return
@@ -149,7 +173,9 @@ class Binder:
                     raise _failure(action, bus, "it had no effect")
                 done.add(action)
                 is_cleared = is_cleared or action.step is Step.BIND
-                self._write(writer, action, bus, deadline)
+                is_traced = action.step in (Step.UNBIND, Step.BIND)
+                with traced(action.step, action.pci) if is_traced else nullcontext():
+                    self._write(writer, action, bus, deadline)
 
     def _write(self, writer: SysfsWriter, action: Action, bus: PciBus, deadline: float) -> None:
         """Make one write. Its error counts only if the links say that it had no effect."""

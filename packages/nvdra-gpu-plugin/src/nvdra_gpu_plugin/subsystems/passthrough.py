@@ -68,7 +68,7 @@ def binding(
         settings.passthrough_modules_root,
         vfio_modules.MODPROBE,
         Binder(context.host, context.clock),
-        context.threads.start_worker("vfio"),
+        context.threads,
         context.clock,
     )
     pause = SessionPause(monitor, settings.plugin_dir)

@@ -9,17 +9,21 @@ Source: docs/reference/gpu-prepare.md, "VFIO passthrough".
 """
 
 import asyncio
-from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar, TypeVarTuple
 
-from nvdra_api.errors import PermanentError, Reason, RetryableError
+from nvdra_api.errors import DriverError, PermanentError, Reason, RetryableError
+from nvdra_api.ids import PciAddress
 from nvdra_runtime.claims.changes import ChangeKind, Keep
 from nvdra_runtime.node.host import Host
 from nvdra_runtime.process.clock import Clock
-from nvdra_runtime.process.worker import Worker
+from nvdra_runtime.process.worker import WorkerGroup
+from nvdra_runtime.telemetry import keys
+from nvdra_runtime.telemetry.active_span import CURRENT_SPAN, ActiveSpan
 from nvdra_runtime.telemetry.instrumentation import Telemetry
+from nvdra_runtime.telemetry.spans import AttributeValue
 
 from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord
 from nvdra_gpu_plugin.devices.steps import BindVfio, BoundFunction
@@ -33,17 +37,20 @@ from nvdra_gpu_plugin.passthrough import (
     pci_functions,
     vfio_modules,
 )
-from nvdra_gpu_plugin.passthrough.binder import Binder
-from nvdra_gpu_plugin.passthrough.bindings import NVIDIA_DRIVER, FunctionBinding
+from nvdra_gpu_plugin.passthrough.binder import Binder, TraceStep
+from nvdra_gpu_plugin.passthrough.bindings import NVIDIA_DRIVER, FunctionBinding, Step
 from nvdra_gpu_plugin.passthrough.boards import Board
 from nvdra_gpu_plugin.passthrough.busy_gpus import BusyGpus
 from nvdra_gpu_plugin.passthrough.holders import Holder
 from nvdra_gpu_plugin.passthrough.pci_functions import PciFunction
 from nvdra_gpu_plugin.passthrough.vfio_modules import ModuleError
 
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
 SWITCH_S: Final = 2.0
-"""How long a switch to vfio may take while NVML is closed. Then it counts as stuck, and the other
-GPUs are used again."""
+"""How long a switch to vfio may take for each function, while NVML is closed. Then it counts as
+stuck, and the other GPUs are used again."""
 RETURN_S: Final = 30.0
 """How long giving a GPU back may take. A GPU of an NVLink fabric needs more than ten seconds
 (kubernetes-sigs/dra-driver-nvidia-gpu#1099)."""
@@ -52,6 +59,8 @@ _SESSIONS_S: Final = 10.0
 """How long sessions of NVML may take to be closed."""
 _DAEMON: Final = holder_remedies.PERSISTENCED
 """The name of the process that closes a GPU when its persistence mode ends."""
+_THREAD: Final = "vfio"
+_STEP_NAMES: Final = {Step.UNBIND: "unbind", Step.BIND: "bind"}
 
 
 class VfioHost(NamedTuple):
@@ -63,7 +72,7 @@ class VfioHost(NamedTuple):
         modules_root: The node's `/lib/modules`.
         modprobe: The command that loads a module.
         binder: Switches drivers.
-        worker: The thread for it.
+        threads: A write to a driver may take long: those of several GPUs do not wait.
         clock: Says when a switch counts as stuck.
     """
 
@@ -72,7 +81,7 @@ class VfioHost(NamedTuple):
     modules_root: Path
     modprobe: Sequence[str]
     binder: Binder
-    worker: Worker
+    threads: WorkerGroup
     clock: Clock
 
 
@@ -108,12 +117,14 @@ class VfioBindingKind(ChangeKind[GpuClaimRecord, BindVfio]):
         Raises:
             DriverError: `VfioNotPossible`, `VfioDeviceBusy`: the GPU cannot be taken.
         """
-        with self._busy.noted(change.pci), self._telemetry.step("preflight"):
-            change = await self._vfio.worker.run(_inspect, self._vfio, change)
-            access = ClientAccess()
-            if change.functions[0].former_driver == NVIDIA_DRIVER:
-                access = await self._drain.inspect(change.pci, change.device)
-            await self._vfio.worker.run(_check_leaving, self._vfio, change, access)
+        with self._busy.noted(change.pci):
+            with self._telemetry.step("preflight"):
+                change = await self._run(_inspect, change)
+                access = ClientAccess()
+                if change.functions[0].former_driver == NVIDIA_DRIVER:
+                    access = await self._drain.inspect(change.pci, change.device)
+            with self._telemetry.step("wait free") as span:
+                await self._run(_check_free, change, span, _leaving(access))
         update = {"former_persistence": access.persistence, "was_drained": access.is_drained}
         return change.model_copy(update=update)
 
@@ -123,20 +134,20 @@ class VfioBindingKind(ChangeKind[GpuClaimRecord, BindVfio]):
         """Bind them, unless they are on vfio already."""
         if await self.is_in_force(claim, change):
             return change
-        await self._vfio.worker.run(_loaded_driver, self._vfio, change)
+        await self._run(_check_ready, change)
         with self._telemetry.step("drain"):
             await self._drain.begin(change.pci, change.device, _former_access(change))
-        async with AsyncExitStack() as stack:
-            until = asyncio.get_running_loop().time() + _SESSIONS_S
-            with self._telemetry.step("close sessions"):
-                await stack.enter_async_context(self._pause.paused(until))
-            with self._busy.noted(change.pci), self._telemetry.step("bind"):
-                await self._vfio.worker.run(_bind, self._vfio, change)
+        async with self._sessions_closed():
+            with self._busy.noted(change.pci):
+                with self._telemetry.step("wait free") as span:
+                    # Again: a process may have come since, and from now on NVML is closed here.
+                    await self._run(_check_free, change, span)
+                await self._run(_bind, change, self._traced())
         return change
 
     async def is_in_force(self, claim: GpuClaimRecord, change: BindVfio) -> bool:
         """Whether all functions of the board are on vfio."""
-        return await self._vfio.worker.run(_is_bound, self._vfio.host, change)
+        return await self._run(_is_bound, change)
 
     async def revert(self, claim: GpuClaimRecord, change: BindVfio) -> None:
         """Give the functions their former drivers back. NVML is not needed for it.
@@ -146,8 +157,9 @@ class VfioBindingKind(ChangeKind[GpuClaimRecord, BindVfio]):
         """
         if not change.functions or change.is_prebound:
             return
-        with self._telemetry.step("unbind"):
-            driver = await self._vfio.worker.run(_give_back, self._vfio, change)
+        with self._telemetry.step("wait free") as span:
+            await self._run(_check_left, change, span)
+        driver = await self._run(_give_back, change, self._traced())
         former = _former_access(change)
         if driver != NVIDIA_DRIVER:  # its module is not loaded: nothing is left to restore
             self._pause.reopen()
@@ -157,6 +169,52 @@ class VfioBindingKind(ChangeKind[GpuClaimRecord, BindVfio]):
                 await self._pause.renew()
             self._pause.reopen()
             await self._drain.keep_running(change.pci, change.device, former)
+
+    async def _run(
+        self, function: Callable[[VfioHost, BindVfio, *Ts], T], change: BindVfio, *arguments: *Ts
+    ) -> T:
+        """Call a function that blocks, on a thread for it. Its errors name the device."""
+        worker = self._vfio.threads.idle_worker(_THREAD)
+        with _naming(change):
+            return await worker.run(function, self._vfio, change, *arguments)
+
+    @asynccontextmanager
+    async def _sessions_closed(self) -> AsyncIterator[None]:
+        """Have NVML closed on the node for the block."""
+        until = asyncio.get_running_loop().time() + _SESSIONS_S
+        async with AsyncExitStack() as stack:
+            with self._telemetry.step("close sessions"):
+                await stack.enter_async_context(self._pause.paused(until))
+            try:
+                yield
+            finally:
+                with self._telemetry.step("reopen sessions"):
+                    await stack.aclose()
+
+    def _traced(self) -> TraceStep:
+        """Traces writes on another thread, below the current span."""
+        parent = CURRENT_SPAN.get()
+
+        def trace(step: Step, pci: PciAddress) -> AbstractContextManager[object]:
+            return self._telemetry.step(_STEP_NAMES[step], {keys.PCI: pci}, parent=parent)
+
+        return trace
+
+
+@contextmanager
+def _naming(change: BindVfio) -> Iterator[None]:
+    """Have errors begin with the device, as users know nothing of addresses."""
+    try:
+        yield
+    except DriverError as error:
+        raise type(error)(
+            error.reason,
+            f"{change.device}: {error.message}",
+            error.remedy,
+            since=error.since,
+            operator_message=f"{change.device}: {error.operator_message}",
+            **{**error.facts, "device": change.device},
+        ) from error
 
 
 def _inspect(vfio: VfioHost, change: BindVfio) -> BindVfio:
@@ -174,16 +232,11 @@ def _inspect(vfio: VfioHost, change: BindVfio) -> BindVfio:
     return change.model_copy(update={"functions": functions})
 
 
-def _check_leaving(vfio: VfioHost, change: BindVfio, access: ClientAccess) -> None:
-    """Check that only programs have the GPU open that will let go of it.
-
-    Raises:
-        RetryableError: `VfioDeviceBusy`.
-    """
+def _leaving(access: ClientAccess) -> tuple[str, ...]:
+    """How the names of the programs begin that will let go of the GPU."""
     is_kept = access.persistence in ("daemon", "driver")  # by NVML, which may ask the daemon
     own = busy_gpus.OWN_PROGRAMS
-    leaving = (own, _DAEMON) if is_kept else (own,)
-    _check_free(vfio, _board(vfio, change), leaving)
+    return (own, _DAEMON) if is_kept else (own,)
 
 
 def _former_access(change: BindVfio) -> ClientAccess:
@@ -196,33 +249,44 @@ def _load_module(vfio: VfioHost, change: BindVfio) -> None:
     except ModuleError as error:
         raise RetryableError(
             Reason.VFIO_BIND_FAILED,
-            f"{change.device} cannot be bound to vfio: {error}",
+            f"it cannot be bound to vfio: {error}",
             "see the kernel's log on the node",
-            device=change.device,
         ) from error
 
 
-def _bind(vfio: VfioHost, change: BindVfio) -> None:
-    # Again: a process may have come since, and from now on NVML is closed here.
-    _check_free(vfio, _board(vfio, change))
-    vfio.binder.bind(_functions(change), vfio.clock.monotonic() + SWITCH_S)
+def _check_ready(vfio: VfioHost, change: BindVfio) -> None:
+    """Check, before NVML is closed for it, that the GPU can be bound now."""
+    _loaded_driver(vfio, change)
+    vfio.binder.check_at_rest(_functions(change))
 
 
-def _give_back(vfio: VfioHost, change: BindVfio) -> str | None:
-    """Give the drivers back. Returns that of the GPU."""
+def _bind(vfio: VfioHost, change: BindVfio, traced: TraceStep) -> None:
+    functions = _functions(change)
+    vfio.binder.bind(functions, vfio.clock.monotonic() + SWITCH_S * len(functions), traced)
+
+
+def _check_left(vfio: VfioHost, change: BindVfio, span: ActiveSpan) -> None:
+    """Check that no virtual machine has the GPU any more, and that no unbind of it lasts.
+
+    Raises:
+        RetryableError: `VfioDeviceBusy`.
+    """
+    vfio.binder.check_at_rest(_functions(change))
     bus = pci_functions.read_some(vfio.host, [change.pci])
     function = bus.functions.get(change.pci)
     if function is not None and function.is_on_vfio:
         # Also a process that has opened only the group yet: it is about to open the GPU.
-        found = _holders(vfio, function)
-        if found:
-            raise holders.busy(change.pci, found)
-    drivers = vfio.binder.give_back(_functions(change), vfio.clock.monotonic() + RETURN_S)
-    return drivers.get(change.pci)
+        _refuse_held(change, _holders(vfio, function), span)
 
 
-def _is_bound(host: Host, change: BindVfio) -> bool:
-    bus = pci_functions.read_some(host, [function.pci for function in change.functions])
+def _give_back(vfio: VfioHost, change: BindVfio, traced: TraceStep) -> str | None:
+    """Give the drivers back. Returns that of the GPU."""
+    deadline = vfio.clock.monotonic() + RETURN_S
+    return vfio.binder.give_back(_functions(change), deadline, traced).get(change.pci)
+
+
+def _is_bound(vfio: VfioHost, change: BindVfio) -> bool:
+    bus = pci_functions.read_some(vfio.host, [function.pci for function in change.functions])
     found = (bus.functions.get(function.pci) for function in change.functions)
     return bool(change.functions) and all(
         now is not None and now.driver == function.vfio_driver
@@ -239,28 +303,22 @@ def _board(vfio: VfioHost, change: BindVfio) -> Board:
     """
     bus = pci_functions.read(vfio.host)
     claimed = (change.pci,) if change.functions else ()
-    found = boards.find(bus, {change.pci: change.module}, claimed=claimed)
+    found = boards.find(bus, {change.pci: change.module or None}, claimed=claimed)
     board = next((board for board in found if board.gpu.pci == change.pci), None)
     if board is None:
         raise PermanentError(
             Reason.VFIO_NOT_POSSIBLE,
-            f"{change.device} ({change.pci}) is not on the PCI bus of this node",
+            f"GPU {change.pci} is not on the PCI bus of this node",
             "check that the GPU is plugged in and that the kernel's log names it",
-            device=change.device,
         )
     if board.refusal is not None:
-        raise PermanentError(
-            Reason.VFIO_NOT_POSSIBLE,
-            board.refusal.message,
-            board.refusal.remedy,
-            device=change.device,
-        )
+        refusal = board.refusal
+        raise PermanentError(Reason.VFIO_NOT_POSSIBLE, refusal.message, refusal.remedy)
     if board.drives_console:
         raise RetryableError(
             Reason.VFIO_DEVICE_BUSY,
-            f"{change.device} ({change.pci}) drives the screen of the node",
+            f"GPU {change.pci} drives the screen of the node",
             "boot the node with its console on another display or on a serial line",
-            device=change.device,
             command=busy_gpus.CONSOLE,
         )
     return board
@@ -277,7 +335,6 @@ def _loaded_driver(vfio: VfioHost, change: BindVfio) -> str:
             Reason.VFIO_NOT_POSSIBLE,
             f"the module {change.module} has registered no PCI driver",
             "see the kernel's log on the node",
-            device=change.device,
         )
     return found
 
@@ -287,19 +344,37 @@ def _registered_driver(vfio: VfioHost, change: BindVfio) -> str | None:
     return vfio_modules.driver_of(change.module, drivers)
 
 
-def _check_free(vfio: VfioHost, board: Board, leaving: tuple[str, ...] = ()) -> None:
+def _check_free(
+    vfio: VfioHost, change: BindVfio, span: ActiveSpan, leaving: tuple[str, ...] = ()
+) -> None:
     """Check that no process has the GPU open, apart from programs whose names begin so.
 
+    Of a GPU that is on vfio already, everybody counts: its group can be open once.
+
     Raises:
-        RetryableError: `VfioDeviceBusy`, with the processes.
+        DriverError: As `_board`; `VfioDeviceBusy`, with the processes.
     """
+    gpu = _board(vfio, change).gpu
     held = [
         holder
-        for holder in _holders(vfio, board.gpu)
-        if holder.keeps_driver and not holder.command.startswith(leaving)
+        for holder in _holders(vfio, gpu)
+        if gpu.is_on_vfio or (holder.keeps_driver and not holder.command.startswith(leaving))
     ]
+    _refuse_held(change, held, span)
+
+
+def _refuse_held(change: BindVfio, held: Sequence[Holder], span: ActiveSpan) -> None:
+    for holder in held:
+        facts: dict[str, AttributeValue] = {
+            keys.PID: holder.pid,
+            keys.COMMAND: holder.command,
+            keys.USES: holder.uses,
+        }
+        if holder.pod:
+            facts[keys.K8S_POD_UID] = holder.pod
+        span.add_event("holder", facts)
     if held:
-        raise holders.busy(board.gpu.pci, held)
+        raise holders.busy(change.pci, held)
 
 
 def _holders(vfio: VfioHost, gpu: PciFunction) -> tuple[Holder, ...]:
