@@ -975,6 +975,85 @@ MUTANTS: Final = (
         ),
     ),
     Mutant(
+        "passthrough: an unbind that lasts is waited for with NVML closed",
+        f"{_PLUGIN}/claims/changes/vfio_binding.py",
+        "    _loaded_driver(vfio, change)\n    vfio.binder.check_at_rest(_functions(change))\n",
+        "    _loaded_driver(vfio, change)\n",
+        "Each repeat of a stuck claim's prepare keeps all GPUs of the node from being used.",
+        component=(
+            f"{_COMPONENT}/test_passthrough_holders.py"
+            "::test_an_unbind_that_waits_is_answered_and_others_go_on",
+        ),
+    ),
+    Mutant(
+        "passthrough: an unbind that lasts is waited for before the answer",
+        f"{_PLUGIN}/claims/changes/vfio_binding.py",
+        "    vfio.binder.check_at_rest(_functions(change))\n    bus =",
+        "    bus =",
+        "A claim whose GPU is stuck is answered after half a minute.",
+        component=(
+            f"{_COMPONENT}/test_passthrough_holders.py"
+            "::test_an_unbind_that_waits_is_answered_and_others_go_on",
+        ),
+    ),
+    Mutant(
+        "passthrough: a GPU is unbound below a virtual machine",
+        f"{_PLUGIN}/claims/changes/vfio_binding.py",
+        "        _refuse_held(change, _holders(vfio, function), span)\n",
+        "        pass\n",
+        "The plugin waits for a forgotten QEMU, and its container cannot end.",
+        component=(
+            f"{_COMPONENT}/test_passthrough_holders.py::"
+            "test_a_virtual_machine_that_outlives_its_pod_keeps_the_gpu_until_it_ends",
+        ),
+    ),
+    Mutant(
+        "passthrough: a GPU that another program's machine has is handed out",
+        f"{_PLUGIN}/claims/changes/vfio_binding.py",
+        "        if gpu.is_on_vfio\n        or (",
+        "        if (",
+        "A virtual machine starts, and cannot open its GPU.",
+        component=(
+            f"{_COMPONENT}/test_passthrough_refusals.py::"
+            "test_a_gpu_that_another_programs_machine_has_is_refused_with_its_process",
+        ),
+    ),
+    Mutant(
+        "passthrough: errors of a switch do not name the device",
+        f"{_PLUGIN}/claims/changes/vfio_binding.py",
+        '            f"{change.device}: {error.message}",\n',
+        "            error.message,\n",
+        "A user who knows the claim's devices does not know which one is in use.",
+        component=(
+            f"{_COMPONENT}/test_passthrough_claims.py::"
+            "test_of_two_gpus_the_first_is_back_before_the_answer_if_the_second_fails",
+        ),
+    ),
+    Mutant(
+        "passthrough: a vfio device is given to whoever monitors",
+        f"{_PLUGIN}/claims/plan.py",
+        "    if result.admin_access:\n",
+        "    if False:\n",
+        "A GPU is unbound from its driver for a claim that only looks at it.",
+        (f"{_UNIT}/claims/test_vfio_claims.py",),
+    ),
+    Mutant(
+        "passthrough: a GPU that is divided by MIG is taken whole",
+        f"{_PLUGIN}/claims/plan.py",
+        "    if any(gpu.pci == device.pci and not gpu.offers_whole for gpu in inventory.gpus):",
+        "    if False:",
+        "A claim of a vfio device is refused for a GPU that it did not ask for.",
+        (f"{_UNIT}/claims/test_vfio_claims.py",),
+    ),
+    Mutant(
+        "passthrough: a vfio device is handed out in part",
+        f"{_PLUGIN}/claims/shares.py",
+        "    if isinstance(device, VfioDevice):\n        raise",
+        "    if False:\n        raise",
+        "Users are told to share a device that cannot be shared.",
+        (f"{_UNIT}/claims/test_vfio_claims.py",),
+    ),
+    Mutant(
         "passthrough: a GPU that vfio has not let go of is taken for free",
         f"{_PLUGIN}/passthrough/bindings.py",
         "    return function.group in bus.vfio_groups and not has_vfio\n",

@@ -36,6 +36,7 @@ from nvdra_gpu_plugin.devices.steps import (
 from nvdra_gpu_plugin.devices.vfio_devices import VfioDevice
 from nvdra_gpu_plugin.hardware.device_state import Snapshot
 from nvdra_gpu_plugin.mps import daemon_plan
+from nvdra_gpu_plugin.passthrough import boards
 from nvdra_gpu_plugin.share_policy import SharePolicy
 
 DriverVersions = Mapping[str, str]
@@ -106,10 +107,13 @@ def make(
 
     Raises:
         PermanentError: `UnknownDevice`; `InvalidConfig`: the claim was allocated part of a device
-            that is handed out whole, or its devices cannot be shared as their configs say.
+            that is handed out whole, its devices cannot be shared as their configs say, or it has
+            vfio devices with admin access or for two back ends; `VfioNotPossible`.
     """
     found = [_find_device(claim, entry.result, inventory, node) for entry in configured]
     for entry, device in zip(configured, found, strict=True):
+        if isinstance(device, VfioDevice):
+            _check_vfio(claim.ref, entry.result, device, inventory)
         shares.check_allocation(claim.ref, entry.result, device, policy)
     records_of_devices = tuple(
         _device_record(claim, entry, device, generation, policy)
@@ -336,9 +340,6 @@ def _find_device(
             f"ask for admin access to {gpu}, which shows all MIG devices of that GPU; Kubernetes "
             "allocates it while no claim has the GPU or a part of it"
         )
-    elif isinstance(device, VfioDevice) and result.admin_access:
-        problem = f"{device.name} cannot be monitored: a virtual machine has it alone"
-        remedy = "ask for admin access to GPUs and MIG devices only (deviceClassName)"
     elif isinstance(device, Gpu) and device.is_mig_enabled:
         problem = f"{result.device} is in MIG mode and cannot be handed out whole"
     else:
@@ -350,6 +351,39 @@ def _find_device(
         claim=str(claim.ref),
         device=result.device,
     )
+
+
+def _check_vfio(
+    claim: ClaimRef,
+    result: DeviceRequestAllocationResult,
+    device: VfioDevice,
+    inventory: Inventory,
+) -> None:
+    """Check what is not known on the PCI bus of a vfio device. `vfio_binding` checks the rest.
+
+    Raises:
+        PermanentError: `InvalidConfig`: nobody can look at a device that only one can have.
+            `VfioNotPossible`: its GPU is divided by MIG, and stays so.
+    """
+    if result.admin_access:
+        raise PermanentError(
+            Reason.INVALID_CONFIG,
+            f"claim {claim}, request {result.request}: {device.name} cannot be monitored by "
+            "admin access, as a virtual machine has it alone",
+            "remove adminAccess from the request, or ask for admin access to GPUs and MIG devices "
+            "only (deviceClassName)",
+            claim=str(claim),
+            device=device.name,
+        )
+    if any(gpu.pci == device.pci and not gpu.offers_whole for gpu in inventory.gpus):
+        refusal = boards.mig_refusal(device.pci)
+        raise PermanentError(
+            Reason.VFIO_NOT_POSSIBLE,
+            f"{device.name}: {refusal.message}",
+            refusal.remedy,
+            claim=str(claim),
+            device=device.name,
+        )
 
 
 def _consumers(claim: ResourceClaim) -> list[ResourceClaimConsumerReference]:

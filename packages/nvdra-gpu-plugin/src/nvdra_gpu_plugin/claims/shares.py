@@ -105,6 +105,15 @@ def check_allocation(
     is_all = memory is not None and memory.amount >= (device.memory_bytes or 0) // _MIB * _MIB
     if not consumed or is_all:
         return
+    if isinstance(device, VfioDevice):
+        raise PermanentError(
+            Reason.INVALID_CONFIG,
+            f"claim {claim}, request {result.request}: it was allocated part of {device.name} "
+            f"({_amounts(consumed)}), but a virtual machine has a whole GPU",
+            "ask for the vfio device without capacity, or for a share of a GPU in a container",
+            claim=str(claim),
+            device=device.name,
+        )
     raise PermanentError(
         Reason.INVALID_CONFIG,
         f"claim {claim}, request {result.request}: it was allocated part of {device.name} "

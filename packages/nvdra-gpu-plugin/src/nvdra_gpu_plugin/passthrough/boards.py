@@ -109,6 +109,11 @@ class Facts(NamedTuple):
 _Check = Callable[[Facts], bool]
 _Text = Callable[[Facts], str]
 
+_MIG: Final = "it is in MIG mode, or has MIG devices"
+_MIG_REMEDY: Final = (
+    "destroy its MIG devices and switch MIG mode off, or enable the gate DynamicMIG"
+)
+
 OBSTACLES: Final[Mapping[Obstacle, tuple[_Check, _Text, str]]] = MappingProxyType(
     {
         Obstacle.NO_IOMMU: (
@@ -134,8 +139,8 @@ OBSTACLES: Final[Mapping[Obstacle, tuple[_Check, _Text, str]]] = MappingProxyTyp
         ),
         Obstacle.MIG: (
             lambda facts: facts.is_in_mig_mode,
-            lambda _: "it is in MIG mode, or has MIG devices",
-            "destroy its MIG devices and switch MIG mode off, or enable the gate DynamicMIG",
+            lambda _: _MIG,
+            _MIG_REMEDY,
         ),
         Obstacle.NO_MODULE: (
             lambda facts: facts.board.module is None,
@@ -198,6 +203,11 @@ def find(
         refusal = _refusal(Facts(board, bus, pci in in_mig_mode))
         found.append(Board(gpu, companions, board.mates, board.holding, board.module, refusal))
     return tuple(found)
+
+
+def mig_refusal(pci: PciAddress) -> Refusal:
+    """Why a GPU is not passed through that is divided by MIG. sysfs does not say whether it is."""
+    return Refusal(Obstacle.MIG, pci, _MIG, _MIG_REMEDY)
 
 
 def _refusal(facts: Facts) -> Refusal | None:
