@@ -37,6 +37,7 @@ from bench import (
     peer,
     pods,
     report,
+    vfio_claims,
     webhook,
 )
 from bench.claims import Candidate
@@ -99,6 +100,8 @@ def main() -> None:
             with progress.step(f"{2 * FIRSTS} first prepares", "about 20 s"):
                 firsts = asyncio.run(first_prepares.measure(server, directory, program, FIRSTS))
             made = asyncio.run(made_mig.measure(server, directory, program, MIG_ROUNDS, progress))
+            with progress.step(f"{vfio_claims.ROUNDS} GPUs to virtual machines and back"):
+                passed = asyncio.run(vfio_claims.measure(server, program, vfio_claims.ROUNDS))
             starts = _starts(server, (program, released[0]), arguments.starts, progress)
         (directory / "domains").mkdir()
         with progress.step(f"{AT_ONCE} compute domains, created and deleted", "about 1 min"):
@@ -112,6 +115,7 @@ def main() -> None:
         **measured,
         "first_prepare_ms": firsts,
         "made_mig": made,
+        "vfio_claims": passed,
         "first_slice_s": vars(Summary.of(starts[program])),
         "released_first_slice_s": vars(Summary.of(starts[released[0]])),
         "domains": domains.summary(measured_domains, AT_ONCE),

@@ -46,6 +46,11 @@ def _lines(results: dict[str, Any]) -> Iterable[str]:
     yield "## MIG devices made for claims"
     yield ""
     yield from _made_mig(results["made_mig"])
+    if "vfio_claims" in results:
+        yield ""
+        yield "## GPUs for virtual machines"
+        yield ""
+        yield from _vfio_claims(results["vfio_claims"])
     if "pods" in results:
         yield ""
         yield "## Pods on two nodes"
@@ -232,6 +237,37 @@ def _made_mig(found: dict[str, Any]) -> Iterable[str]:
         "Devices of profile 1g.10gb on H100 GPUs, each for a claim of its own; the first on a GPU "
         "switches its MIG mode on, the last one off. NVML takes as long as on real hardware, or no "
         "time.",
+        100,
+    )
+
+
+def _vfio_claims(found: dict[str, Any]) -> Iterable[str]:
+    rows = [
+        (title, f"{found[key]['p50']:.0f} ms", f"{found[key]['p99']:.0f} ms", target)
+        for title, key, target in (
+            ("a GPU bound to vfio and prepared", "prepare_ms", "≤ 1500 ms"),
+            ("unprepared and given back", "unprepare_ms", ""),
+            ("refused while a process has the GPU open", "refused_ms", "≤ 1000 ms"),
+        )
+    ]
+    alone = found["other_alone_ms"]["p50"]
+    rows += [
+        (title, f"{found[key]['p50']:.0f} ms", f"{found[key]['p99']:.0f} ms", target)
+        for title, key, target in (
+            ("a prepare of another GPU, alone", "other_alone_ms", ""),
+            ("the same beside a GPU that is bound", "other_during_ms", ""),
+            ("the same beside one that is refused", "other_refused_ms", f"≤ {2 * alone:.0f} ms"),
+        )
+    ]
+    yield from _table(("measure", "p50", "p99", "target"), rows)
+    yield ""
+    yield from _table(
+        ("step", "median"), ((name, f"{value:.1f} ms") for name, value in found["steps_ms"].items())
+    )
+    yield ""
+    yield from textwrap.wrap(
+        "On a simulated sysfs, and GPUs that take no time to start. The reference takes a second "
+        "at least, as it looks for the first time after one.",
         100,
     )
 

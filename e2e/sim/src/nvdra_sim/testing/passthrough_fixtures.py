@@ -11,6 +11,7 @@ import itertools
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import threading
@@ -32,7 +33,7 @@ from nvdra_sim.sysfs_server import connection
 
 START_TIMEOUT_S = 60.0
 END_TIMEOUT_S = 30.0
-FIRST_MAJOR, MAJORS_PER_NODE, MAJORS = 520, 4, 3500
+FIRST_MAJOR, MAJORS_PER_NODE, PLACES = 520, 4, 875
 
 PAIR_BEHIND_A_SWITCH: dict[str, Any] = {
     "node": {"iommu": {"iommufd": False, "acs": False}, "vfio": {"loaded": True}},
@@ -48,8 +49,6 @@ PAIR_BEHIND_A_SWITCH: dict[str, Any] = {
     },
 }
 """Of the four boards of `t4`, the last two are behind a switch that does not isolate its ports."""
-
-_counter = itertools.count()
 
 
 @dataclass(frozen=True)
@@ -157,9 +156,17 @@ def served(profile: str, directory: Path, **sections: dict[str, Any]) -> Iterato
         directory: An empty directory.
         sections: Those of the node file; device nodes are real ones.
     """
-    majors = {**_own_majors(), **sections.get("node", {}).get("majors", {})}
-    node = {"visibility": "all", "privilege": "none", **sections.get("node", {}), "majors": majors}
-    description = node_config.from_profile(profile, "node-0", {**sections, "node": node})
+    with _own_majors() as own:
+        given = sections.get("node", {})
+        fixed = {"visibility": "all", "privilege": "none"}
+        node = {**fixed, **given, "majors": {**own, **given.get("majors", {})}}
+        description = node_config.from_profile(profile, "node-0", {**sections, "node": node})
+        with _installed(description, directory) as installed:
+            yield installed
+
+
+@contextmanager
+def _installed(description: NodeDescription, directory: Path) -> Iterator[ServedNode]:
     roots, modules = installation.Roots.below(directory), directory / "modules"
     installation.install(
         description,
@@ -232,9 +239,21 @@ def _wait_for_line(process: subprocess.Popen[str]) -> None:
     assert line.startswith("mounted "), f"the server of sysfs did not start: {line!r}"
 
 
-def _own_majors() -> dict[str, int]:
-    """Numbers that no other node of this machine has, as far as process ids tell them apart."""
-    place = (os.getpid() * 16 + next(_counter) % 16) * MAJORS_PER_NODE % MAJORS
-    first = FIRST_MAJOR + place
-    names = ("nvidia", "drm", "vfio", "vfio-devices")
-    return {name: first + number for number, name in enumerate(names)}
+@contextmanager
+def _own_majors() -> Iterator[dict[str, int]]:
+    """Numbers that no other node of this machine has, for the block.
+
+    They are taken by the name of a socket, which nobody else can have as long as it is open.
+    """
+    start = os.getpid() % PLACES
+    for place in (*range(start, PLACES), *range(start)):
+        with socket.socket(socket.AF_UNIX) as taken:
+            try:
+                taken.bind(f"\0nvdra-sim-majors-{place}")
+            except OSError:
+                continue
+            first = FIRST_MAJOR + place * MAJORS_PER_NODE
+            names = ("nvidia", "drm", "vfio", "vfio-devices")
+            yield {name: first + number for number, name in enumerate(names)}
+            return
+    raise AssertionError(f"{PLACES} nodes are served on this machine")
