@@ -105,6 +105,7 @@ def test_a_function_goes_to_vfio_and_back(host: Host, node: NodeHost, binder: Bi
         assert nodes.device is None, "a kernel without such nodes, though it lists vfioN"
         assert host.pci.vfio_name(first.address) is not None
         assert_on_vfio(host, first)
+        binder.check_at_rest(before(first))
         assert host.is_viable(first)
         assert binder.bind(before(first), deadline()) == nodes, "there already"
         assert binder.give_back(before(first), deadline()) == {first.address: first.native}
@@ -207,6 +208,10 @@ def test_a_virtual_machine_that_is_left_behind_blocks_its_own_function_only(
     assert pending.since < time.monotonic()
     successor = Binder(node)
     for each in (binder, successor):
+        with pytest.raises(RetryableError, match="still in use") as raised:
+            each.check_at_rest(before(first))
+        assert raised.value.reason is Reason.VFIO_DEVICE_BUSY
+        each.check_at_rest(before(second))
         with pytest.raises(RetryableError) as raised:
             each.give_back(before(first), deadline(SHORT_S))
         assert raised.value.reason is Reason.VFIO_DEVICE_BUSY
