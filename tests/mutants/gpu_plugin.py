@@ -1031,7 +1031,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "passthrough: a vfio device is given to whoever monitors",
-        f"{_PLUGIN}/claims/plan.py",
+        f"{_PLUGIN}/claims/vfio_plan.py",
         "    if result.admin_access:\n",
         "    if False:\n",
         "A GPU is unbound from its driver for a claim that only looks at it.",
@@ -1039,7 +1039,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "passthrough: a GPU that is divided by MIG is taken whole",
-        f"{_PLUGIN}/claims/plan.py",
+        f"{_PLUGIN}/claims/vfio_plan.py",
         "    if any(gpu.pci == device.pci and not gpu.offers_whole for gpu in inventory.gpus):",
         "    if False:",
         "A claim of a vfio device is refused for a GPU that it did not ask for.",

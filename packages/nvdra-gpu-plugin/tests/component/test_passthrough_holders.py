@@ -6,8 +6,6 @@ a process is known to use the GPU.
 """
 
 import asyncio
-import os
-import re
 import signal
 import time
 from contextlib import suppress
@@ -155,20 +153,15 @@ async def test_a_virtual_machine_that_outlives_its_pod_keeps_the_gpu_until_it_en
     await prepared(rig, claim)
     group = (rig.served.device(1) / "iommu_group").readlink().name
     command = (*rig.served.vmm, "--leak", "device", group, rig.served.address(1))
-    with device_holders.holding(command):
-        pass
-    answer = (await rig.dra.unprepare([claim]))[claim.uid].error
-    assert answer.startswith(BUSY)
-    found = re.search(r"\(pid (\d+)\)", answer)
-    assert found is not None, answer
-    try:
+    with device_holders.leaked(command) as pid:
+        answer = (await rig.dra.unprepare([claim]))[claim.uid].error
+        assert answer.startswith(BUSY)
+        assert f"(pid {pid})" in answer
         assert (rig.driver_of(1), rig.override_of(1)) == (VFIO, VFIO)
         await rig.stop()
         await rig.start_passing()
         assert (await rig.dra.unprepare([claim]))[claim.uid].error.startswith(BUSY)
         assert rig.driver_of(1) == VFIO
-    finally:
-        os.kill(int(found[1]), signal.SIGKILL)
     await rig.wait_until(lambda: is_untouched(rig, 1), "the GPU to come back", HEAL_S)
     await unprepared(rig, claim)
     assert not rig.recorded_claims()

@@ -5,10 +5,12 @@ This machine has no driver for the nodes, so they are opened with `O_PATH`, whic
 numbers to those who look at descriptors.
 """
 
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 from uuid import uuid4
@@ -55,6 +57,33 @@ def holding(command: Sequence[str]) -> Iterator[int]:
         assert process.stdout.readline(), "the program has ended"
         yield process.pid
         process.communicate()
+
+
+@contextmanager
+def leaked(command: Sequence[str]) -> Iterator[int]:
+    """Run a program that goes on in a process of its own, which is killed after the block.
+
+    Yields its process id. It may be killed before.
+    """
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    words = b"".join(word.encode() + b"\0" for word in command)
+    (pid,) = [
+        int(path.parent.name)
+        for path in Path("/proc").glob("[0-9]*/cmdline")
+        if _content(path) == words
+    ]
+    try:
+        yield pid
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:  # the process has ended
+        return b""
 
 
 @contextmanager

@@ -19,15 +19,13 @@ from nvdra_runtime.claims import opaque_configs, records
 from nvdra_runtime.claims.opaque_configs import ConfiguredResult
 from nvdra_runtime.claims.records import DeviceInUseError
 
-from nvdra_gpu_plugin.cdi import vfio_edits
-from nvdra_gpu_plugin.claims import shares
+from nvdra_gpu_plugin.claims import shares, vfio_plan
 from nvdra_gpu_plugin.devices import device_identity, device_names
 from nvdra_gpu_plugin.devices.claim_index import GpuClaimIndex
 from nvdra_gpu_plugin.devices.claim_records import MPS_SUFFIX, GpuClaimRecord, GpuDeviceRecord
 from nvdra_gpu_plugin.devices.inventory import Allocated, Gpu, Inventory, MigPartition
 from nvdra_gpu_plugin.devices.spec_generation import SpecGeneration
 from nvdra_gpu_plugin.devices.steps import (
-    BindVfio,
     DisableMigMode,
     SetComputeMode,
     ShareByTime,
@@ -36,7 +34,6 @@ from nvdra_gpu_plugin.devices.steps import (
 from nvdra_gpu_plugin.devices.vfio_devices import VfioDevice
 from nvdra_gpu_plugin.hardware.device_state import Snapshot
 from nvdra_gpu_plugin.mps import daemon_plan
-from nvdra_gpu_plugin.passthrough import boards
 from nvdra_gpu_plugin.share_policy import SharePolicy
 
 DriverVersions = Mapping[str, str]
@@ -113,7 +110,7 @@ def make(
     found = [_find_device(claim, entry.result, inventory, node) for entry in configured]
     for entry, device in zip(configured, found, strict=True):
         if isinstance(device, VfioDevice):
-            _check_vfio(claim.ref, entry.result, device, inventory)
+            vfio_plan.check(claim.ref, entry.result, device, inventory)
         shares.check_allocation(claim.ref, entry.result, device, policy)
     records_of_devices = tuple(
         _device_record(claim, entry, device, generation, policy)
@@ -131,7 +128,7 @@ def make(
         pods=tuple(PodUID(pod.uid) for pod in pods),
         pod_names=tuple(pod.name for pod in pods),
         devices=records_of_devices,
-        steps=(*_steps(configured, found), *_bindings(configured, found), *daemons),
+        steps=(*_steps(configured, found), *vfio_plan.bindings(configured, found), *daemons),
     )
 
 
@@ -257,33 +254,6 @@ def _steps(configured: Sequence[ConfiguredResult], devices: Sequence[Allocated])
                 )
 
 
-def _bindings(
-    configured: Sequence[ConfiguredResult], devices: Sequence[Allocated]
-) -> Iterator[Step]:
-    """The GPUs that are bound to vfio.
-
-    Raises:
-        PermanentError: `InvalidConfig`: a virtual machine would need two back ends.
-    """
-    found = {
-        device.name: (device, entry.config)
-        for entry, device in zip(configured, devices, strict=True)
-        if isinstance(device, VfioDevice) and isinstance(entry.config, VfioDeviceConfig)
-    }
-    if not found:
-        return
-    agreed = vfio_edits.agreed_config({name: config for name, (_, config) in found.items()})
-    for device, _ in found.values():
-        yield BindVfio(
-            device=device.name,
-            pci=device.pci,
-            gpu=device.parent_uuid or GpuUUID(""),
-            module=device.module,
-            backend_policy=(agreed.iommu and agreed.iommu.backend_policy) or "",
-            enable_api_device=bool(agreed.iommu and agreed.iommu.enable_api_device),
-        )
-
-
 def _device_record(
     claim: ResourceClaim,
     entry: ConfiguredResult,
@@ -351,39 +321,6 @@ def _find_device(
         claim=str(claim.ref),
         device=result.device,
     )
-
-
-def _check_vfio(
-    claim: ClaimRef,
-    result: DeviceRequestAllocationResult,
-    device: VfioDevice,
-    inventory: Inventory,
-) -> None:
-    """Check what is not known on the PCI bus of a vfio device. `vfio_binding` checks the rest.
-
-    Raises:
-        PermanentError: `InvalidConfig`: nobody can look at a device that only one can have.
-            `VfioNotPossible`: its GPU is divided by MIG, and stays so.
-    """
-    if result.admin_access:
-        raise PermanentError(
-            Reason.INVALID_CONFIG,
-            f"claim {claim}, request {result.request}: {device.name} cannot be monitored by "
-            "admin access, as a virtual machine has it alone",
-            "remove adminAccess from the request, or ask for admin access to GPUs and MIG devices "
-            "only (deviceClassName)",
-            claim=str(claim),
-            device=device.name,
-        )
-    if any(gpu.pci == device.pci and not gpu.offers_whole for gpu in inventory.gpus):
-        refusal = boards.mig_refusal(device.pci)
-        raise PermanentError(
-            Reason.VFIO_NOT_POSSIBLE,
-            f"{device.name}: {refusal.message}",
-            refusal.remedy,
-            claim=str(claim),
-            device=device.name,
-        )
 
 
 def _consumers(claim: ResourceClaim) -> list[ResourceClaimConsumerReference]:
