@@ -1010,7 +1010,7 @@ MUTANTS: Final = (
     Mutant(
         "passthrough: a GPU that another program's machine has is handed out",
         f"{_PLUGIN}/claims/changes/vfio_binding.py",
-        "        if gpu.is_on_vfio\n        or (",
+        "        if gpu.is_on_vfio or (",
         "        if (",
         "A virtual machine starts, and cannot open its GPU.",
         component=(
