@@ -4,6 +4,7 @@
 import sys
 
 from nvdra_lab.environment import Environment
+from nvdra_lab.machines import requirements
 from nvdra_lab.providers.local import LabRequest
 
 from e2e.demo import (
@@ -15,6 +16,7 @@ from e2e.demo import (
     mig_chapter,
     mps_chapter,
     next_steps,
+    passthrough_chapter,
     quickstarts,
     tables,
     time_slicing_chapter,
@@ -31,7 +33,10 @@ def main() -> int:
     parser = command.parser("e2e.demo", "demo", nodes=2)
     parser.add_argument("--profile", default=RACK, help="hardware of each node")
     wishes = parser.parse_args()
-    request = LabRequest(wishes.name, wishes.nodes, wishes.profile, wishes.kube)
+    has_fuse = requirements.FUSE.is_char_device()
+    request = LabRequest(
+        wishes.name, wishes.nodes, wishes.profile, wishes.kube, has_passthrough=has_fuse
+    )
     return command.run(request, _run_chapters)
 
 
@@ -51,6 +56,7 @@ def _run_chapters(screen: Screen, here: Environment, wishes: LabRequest) -> None
     mig_chapter.run(screen, cluster)
     time_slicing_chapter.run(screen, cluster)
     mps_chapter.run(screen, cluster)
+    passthrough_chapter.run(screen, cluster)
     health_chapter.run(screen, cluster)
     domain_chapter.run(screen, cluster)
     next_steps.show(screen, cluster, devices)

@@ -29,6 +29,9 @@ from e2e.demo import tables
 from e2e.demo.screen import Screen
 
 LOG_LINES = 15
+PASSTHROUGH_VALUES = "e2e/cluster/passthrough-values.yaml"
+"""Values of the chart for a lab whose GPUs can change drivers."""
+
 NOTED = {
     "nvdra-gpu-plugin": "kubeletPlugin",
     "nvdra-cd-plugin": "kubeletPlugin",
@@ -95,12 +98,15 @@ def install_driver(screen: Screen, environment: Environment, cluster: Cluster, *
     screen.commands([f"helm upgrade --install {RELEASE} charts/nvdra {where} \\"])
     choices = [f"--set global.featureGates.{gate}=true" for gate in gates]
     pairs = [" ".join(settings[start : start + 2]) for start in range(0, len(settings), 2)]
-    lines = [*pairs, *choices]
+    lab = state.load(environment, cluster.lab.name)
+    files = [PASSTHROUGH_VALUES] if lab is not None and lab.has_passthrough else []
+    lines = [*pairs, *(f"--values {file}" for file in files), *choices]
     screen.quote(" \\\n".join(lines), indent=9)
     with screen.step("the driver is ready on every node"):
         _uninstall_interrupted(cluster)
         try:
-            flags = [f"--set=global.featureGates.{gate}=true" for gate in gates]
+            flags = [f"--values={environment.repository / file}" for file in files]
+            flags += [f"--set=global.featureGates.{gate}=true" for gate in gates]
             cluster.install(*_image_annotations(environment), *flags)
             cluster.kubectl.wait(
                 lambda: _nodes_without_devices(cluster), "every node to publish its devices"
@@ -139,17 +145,16 @@ def _running_lab(
         raise LabError(f"lab {lab.name} is up, but not well:\n{problems(facts)}")
     screen.done(f"lab {lab.name} is up already: {_describe(lab)}")
     if not matches_request(lab, wishes):
-        screen.note(
-            f"(asked for: {wishes.node_count} nodes, {wishes.profile}, Kubernetes {wishes.kube}; "
-            "that takes a `make cluster-down` before)"
-        )
+        asked = _facts(wishes.node_count, wishes.profile, wishes.kube, wishes.has_passthrough)
+        screen.note(f"(asked for: {asked}; that takes a `make cluster-down` before)")
     return lab
 
 
 def matches_request(lab: Lab, wishes: LabRequest) -> bool:
     """Whether that lab is what would be started; `wishes.kube` may be short, "1.36"."""
     has_kube = f"{lab.kubernetes}.".startswith(f"{wishes.kube}.")
-    return has_kube and (len(lab.nodes), lab.profile) == (wishes.node_count, wishes.profile)
+    wanted = (wishes.node_count, wishes.profile, wishes.has_passthrough)
+    return has_kube and (len(lab.nodes), lab.profile, lab.has_passthrough) == wanted
 
 
 def problems(facts: StatusReport) -> str:
@@ -160,7 +165,12 @@ def problems(facts: StatusReport) -> str:
 
 
 def _describe(lab: Lab) -> str:
-    return f"{len(lab.nodes)} nodes, {lab.profile}, Kubernetes {lab.kubernetes}"
+    return _facts(len(lab.nodes), lab.profile, lab.kubernetes, lab.has_passthrough)
+
+
+def _facts(node_count: int, profile: str | None, kubernetes: str, has_passthrough: bool) -> str:
+    drivers = ", passthrough" if has_passthrough else ""
+    return f"{node_count} nodes, {profile}, Kubernetes {kubernetes}{drivers}"
 
 
 def _uninstall_interrupted(cluster: Cluster) -> None:

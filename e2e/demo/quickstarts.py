@@ -22,7 +22,8 @@ FOUR_SLICES = "10-four-slices-of-one-board.yaml"
 TURNS = "11-two-pods-take-turns.yaml"
 WELL = "12-a-gpu-that-is-well.yaml"
 MPS_PAIR = "15-an-mps-pair.yaml"
-TOLD_LATER = (DOMAIN, ONE_SLICE, FOUR_SLICES, TURNS, WELL, MPS_PAIR)
+VIRTUAL_MACHINE = "16-a-gpu-for-a-virtual-machine.yaml"
+TOLD_LATER = (DOMAIN, ONE_SLICE, FOUR_SLICES, TURNS, WELL, MPS_PAIR, VIRTUAL_MACHINE)
 """Told in chapters of their own."""
 
 NOT_TOLD = ("13-a-mig-device-by-its-resource.yaml", "14-two-pods-share-a-gpu.yaml")

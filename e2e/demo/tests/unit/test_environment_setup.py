@@ -28,6 +28,7 @@ def test_a_lab_with_the_nodes_hardware_and_release_asked_for_is_as_wished(kube: 
         LabRequest("lab", 2, "t4", "1.36"),
         LabRequest("lab", 2, "dgx-h100", "1.3"),
         LabRequest("lab", 2, "dgx-h100", "1.36.2"),
+        LabRequest("lab", 2, "dgx-h100", "1.36", has_passthrough=True),
     ],
 )
 def test_any_difference_is_noticed(wishes: LabRequest) -> None:
