@@ -37,7 +37,7 @@ says nothing then. Each line is a sentence.
 - A device plugin offers GPUs on {{ include "nvdra.some" . }}, where the GPU plugin runs, too, and two pods can be given the same GPU there; see docs/device-plugin.md, and: kubectl get nodes -o 'custom-columns=NODE:.metadata.name,GPUS:.status.allocatable.nvidia\.com/gpu'
 {{- end }}
 {{- end }}
-{{- range $gate := list "FabricManagerPartitioning" "LoggingAlphaOptions" "PassthroughSupport" }}
+{{- range $gate := list "FabricManagerPartitioning" "LoggingAlphaOptions" }}
 {{- if get ($.Values.global.featureGates | default dict) $gate }}
 - The feature gate {{ $gate }} has no effect in this version
 {{- end }}

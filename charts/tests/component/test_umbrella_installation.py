@@ -396,6 +396,7 @@ def test_the_notes_say_what_is_missing_in_the_cluster(installed: Cluster) -> Non
         for gate in UNAVAILABLE_FEATURES:
             told = notes(f"--set=global.featureGates.{gate}=true")
             assert f"The feature gate {gate} has no effect in this version" in told
+        assert notes("--set=global.featureGates.PassthroughSupport=true") == ""
         level = "pod-security.kubernetes.io/enforce"
         for enforced in ("restricted", "privileged"):
             installed.kubectl("label", "--overwrite", "ns", "nvdra-system", f"{level}={enforced}")

@@ -131,8 +131,7 @@ def _of_gates(asked: Exact, kind: str | None, where: str, gates: FeatureGates) -
     if kind == VfioDeviceConfig.kind and not gates.is_enabled(Feature.PASSTHROUGH):
         yield (
             f"{where}.deviceClassName: no node offers devices for passthrough, as the feature gate "
-            f"{Feature.PASSTHROUGH} is off, or has no effect in this version: pods with this claim "
-            "stay Pending"
+            f"{Feature.PASSTHROUGH} is off: pods with this claim stay Pending"
         )
     if kind == GpuConfig.kind and not gates.is_enabled(Feature.CONSUMABLE_SHARES):
         yield (
