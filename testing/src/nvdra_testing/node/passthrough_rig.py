@@ -4,6 +4,8 @@
 Its sysfs is served: drivers are changed by writes to its files, as on a real kernel.
 """
 
+import shutil
+import signal
 from collections.abc import AsyncIterator, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -54,6 +56,17 @@ class PassthroughRig(Rig):
         """The variables with which it finds the node's modprobe."""
         directory = programs.kmod("modprobe").parent
         return {"PATH": f"{directory}:{CONTAINER_PATH}", "NVDRA_SIM_SYS": str(self.served.sys)}
+
+    async def reboot(self) -> None:
+        """Cut the power of the node, whose CDI directory is on a tmpfs, and boot it again.
+
+        Drivers are as the kernel binds them; modules of vfio are loaded when they are needed. The
+        plugin is not started. Programs that the test has started on the node must have ended.
+        """
+        self.process.stop(signal.SIGKILL)
+        self.node.simctl("reboot", f"--proc-root={self.node.roots.proc}")
+        shutil.rmtree(self.node.cdi, ignore_errors=True)
+        await self.kubelet.restart()
 
     def driver_of(self, index: int) -> str | None:
         """The driver that a GPU has."""
