@@ -7,15 +7,27 @@ The calls are recorded from an undisturbed run in the same test and compared wit
 the table of all outcomes.
 """
 
+from collections.abc import Sequence
+
 import pytest
 from nvdra_testing.control_plane.apiserver import ApiServer
 from nvdra_testing.crash_campaigns import (
     golden_points,
     hardware_strikes,
+    passthrough_operations,
     plugin_campaign,
     selection,
+    sysfs_strikes,
 )
 from nvdra_testing.crash_campaigns.hardware_strikes import HardwareCall
+from nvdra_testing.crash_campaigns.passthrough_operations import (
+    Aftermath,
+    PrepareOfVfio,
+    StartAfterKilledPrepareOfVfio,
+    StartAfterRebootWithVfio,
+    UnprepareOfVfio,
+    VfioOperation,
+)
 from nvdra_testing.crash_campaigns.plugin_operations import (
     FirstStart,
     Operation,
@@ -23,7 +35,7 @@ from nvdra_testing.crash_campaigns.plugin_operations import (
     StartAfterKill,
     Unprepare,
 )
-from nvdra_testing.crash_campaigns.plugin_sandbox import DIVIDING_GPU_PLUGIN
+from nvdra_testing.crash_campaigns.plugin_sandbox import DIVIDING_GPU_PLUGIN, PASSING_GPU_PLUGIN
 from nvdra_testing.crash_campaigns.pytest_plugin import Campaigns
 from nvdra_testing.crash_campaigns.step_operations import (
     FLAGS,
@@ -41,6 +53,7 @@ from nvdra_testing.crash_campaigns.step_operations import (
     UnprepareWithDaemon,
     UnprepareWithSteps,
 )
+from nvdra_testing.crash_campaigns.sysfs_strikes import StruckWrite
 
 WITH_STEPS = (
     PrepareWithSteps(MIG_DEVICE),
@@ -101,6 +114,44 @@ async def test_killed_while_it_changes_hardware_the_plugin_ends_it_or_undoes_it(
     )
 
 
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(
+    ("kind", "aftermaths"),
+    [
+        pytest.param(PrepareOfVfio, tuple(Aftermath), id="prepare"),
+        pytest.param(UnprepareOfVfio, tuple(Aftermath), id="unprepare"),
+        *(
+            pytest.param(
+                kind, (aftermath,), marks=pytest.mark.soak, id=f"{kind.name} {aftermath.name}"
+            )
+            for kind in (
+                PrepareOfVfio,
+                UnprepareOfVfio,
+                StartAfterKilledPrepareOfVfio,
+                StartAfterRebootWithVfio,
+            )
+            for aftermath in Aftermath
+        ),
+    ],
+)
+async def test_killed_while_it_changes_a_driver_the_plugin_ends_it_or_gives_the_gpu_back(
+    kind: type[VfioOperation],
+    aftermaths: Sequence[Aftermath],
+    server: ApiServer,
+    campaigns: Campaigns,
+) -> None:
+    selected = campaigns.select(golden_points.load("gpu_plugin"), selection.DRIVERS)
+    campaigns.check(
+        await plugin_campaign.run_plugin_campaign(
+            server,
+            kind(passthrough_operations.VFIO_DEVICE, aftermaths),
+            selected,
+            PASSING_GPU_PLUGIN,
+            passthrough_operations.FLAGS,
+        )
+    )
+
+
 MODE, TIME_SLICE = "nvmlDeviceSetComputeMode", "smi:compute-policy"
 
 
@@ -123,3 +174,28 @@ async def test_killed_in_a_call_that_changes_a_gpu_the_plugin_ends_it_or_undoes_
     operation: Operation, call: HardwareCall, server: ApiServer
 ) -> None:
     await hardware_strikes.strike_hardware_call(server, operation, call, DIVIDING_GPU_PLUGIN, FLAGS)
+
+
+@pytest.mark.parametrize("is_writer_killed", [True, False], ids=["in a container", "alone"])
+@pytest.mark.parametrize(
+    "write",
+    [StruckWrite(is_bind=False), pytest.param(StruckWrite(is_bind=True), marks=pytest.mark.soak)],
+    ids=str,
+)
+async def test_killed_in_a_write_that_lasts_the_plugin_is_followed_by_none_that_writes_again(
+    write: StruckWrite, is_writer_killed: bool, server: ApiServer
+) -> None:
+    await sysfs_strikes.strike_write(
+        server, write, passthrough_operations.VFIO_DEVICE, is_writer_killed=is_writer_killed
+    )
+
+
+@pytest.mark.parametrize(
+    "write",
+    [StruckWrite(is_bind=False), pytest.param(StruckWrite(is_bind=True), marks=pytest.mark.soak)],
+    ids=str,
+)
+async def test_what_a_killed_plugin_wanted_to_write_is_not_written_after_it(
+    write: StruckWrite, server: ApiServer
+) -> None:
+    await sysfs_strikes.strike_before_write(server, write, passthrough_operations.VFIO_DEVICE)

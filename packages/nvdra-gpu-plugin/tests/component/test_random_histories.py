@@ -10,6 +10,9 @@ have a configuration that exceeds a bound, and harm no other. Afterwards hardwar
 specs, records and slices agree. The plugin's process, the API server,
 the daemons and the node's files are real, the test is the kubelet. CI runs 100 sequences of up to
 12 steps; `--sequences=2000 --sequences-seed=7` runs others.
+
+One batch of five is on a node whose sysfs is served. There GPUs go to virtual machines, too, which
+may outlive their claims, and programs open device nodes; no GPU fails.
 """
 
 import asyncio
@@ -60,6 +63,8 @@ from nvdra_testing.crash_campaigns.drawn_claims import (
     DIVIDED_AS_NEW,
     GPUS,
     INTERVALS,
+    PASSED_DEVICES,
+    PASSING,
     STATIC,
     STATIC_PLACE,
     TESTED,
@@ -72,6 +77,7 @@ from nvdra_testing.crash_campaigns.gpu_incidents import (
     GpuIncidents,
     Incident,
 )
+from nvdra_testing.crash_campaigns.gpu_users import GpuUsers
 from nvdra_testing.crash_campaigns.node_agreement import GpuModes
 from nvdra_testing.crash_campaigns.threaded_sandboxes import ThreadedSandbox
 from nvdra_testing.kubelet.checkpoint_file import CheckpointFile
@@ -84,12 +90,17 @@ GATES = (
     "NVMLDeviceHealthCheck",
     "TimeSlicingSettings",
 )
-FLAGS = (
-    f"--feature-gates={','.join(f'{gate}=true' for gate in GATES)}",
-    "--consumable-shares=unlimited",
-    *mps_pods.FLAGS,
-)
+FLAGS = ("--consumable-shares=unlimited", *mps_pods.FLAGS)
+
+
+def flags(*gates: str) -> list[str]:
+    return [f"--feature-gates={','.join(f'{gate}=true' for gate in gates)}", *FLAGS]
+
+
 STAGES = 3
+PASSING_STAGES = 1
+PASSING_SHARE = 5
+"""Of so many batches, one is on a stage whose sysfs is served."""
 STEPS = 12
 BATCH = 10
 """Sequences of one seed."""
@@ -382,7 +393,7 @@ class Node(RuleBasedStateMachine):
         errors = self.stage.run(self._unprepared(self.everything))
         assert not any(errors.values()), errors
         self.stage.run(self.lane.wait_until(self.stage.pods.is_clean, "daemons to be deleted"))
-        self.lane.may_lack = {*filter(self.incidents.may_keep_mode, TESTED.devices)}
+        self.lane.may_lack = {*filter(self.incidents.may_keep_mode, self.lane.tested.devices)}
         self.stage.run(node_checks.check_nothing_prepared(self.lane, GPUS))
         found = node_agreement.found_modes(self.lane.node, USED_GPUS)
         as_new = {**dict.fromkeys(GPUS, GpuModes()), DIVIDED: DIVIDED_AS_NEW}
@@ -449,7 +460,9 @@ class Node(RuleBasedStateMachine):
         if self.lane.process is None:
             self.done["start"] += 1
             self.lane.may_lack = {
-                each for each in TESTED.devices if claim_model.gpu_of(each) in self.books.away
+                each
+                for each in self.lane.tested.devices
+                if claim_model.gpu_of(each) in self.books.away
             }
             self.stage.run(self.lane.start())
             self.incidents.note_start()
@@ -503,7 +516,7 @@ class Node(RuleBasedStateMachine):
         """Wait until the slices offer what works, with the taints of what does not."""
         await self._find_none(
             lambda: self.incidents.find_problem(
-                node_agreement.offered_taints(self.lane), {*TESTED.devices}
+                node_agreement.offered_taints(self.lane), {*self.lane.tested.devices}
             )
         )
 
@@ -580,7 +593,98 @@ class Node(RuleBasedStateMachine):
         return waiting.result()
 
 
-def run(stage: ThreadedSandbox, batches: Queue[int], done: Counter[str]) -> None:
+class PassingNode(Node):
+    """A node whose GPUs go to virtual machines, too."""
+
+    claims = Node.claims
+
+    def __init__(self, stage: ThreadedSandbox, *arguments: Any) -> None:
+        self.users = GpuUsers(stage.sandbox)
+        super().__init__(stage, *arguments)
+
+    @rule(target=claims, devices=PASSED_DEVICES)
+    def create_for_machine(self, devices: list[str]) -> ModelClaim:
+        claim = self._created("", tuple(devices), is_admin=False)
+        self.done["vfio device"] += len(claim.passed)
+        return claim
+
+    @rule(claim=claims)
+    def start_machine(self, claim: ModelClaim) -> None:
+        """Start a virtual machine with the GPUs of a claim that its pod holds."""
+        if claim not in self.books.prepared or self.books.is_orphan(claim):
+            return
+        with self._expected():
+            self._up()
+            self.stage.run(self._agree())
+            for gpu in map(claim_model.gpu_of, claim.passed):
+                if gpu not in self.users.machines:
+                    self.users.start_machine(gpu)
+                    self.done["virtual machine"] += 1
+        self._note_users()
+
+    @rule(gpu=strategies.sampled_from(GPUS))
+    def end_machine_or_program(self, gpu: str) -> None:
+        if gpu in self.users.machines:
+            self.users.end_machine(gpu)
+        if gpu in self.users.programs:
+            self.users.close_node(gpu)
+        self._note_users()
+
+    @rule(gpu=strategies.sampled_from(GPUS))
+    def open_node(self, gpu: str) -> None:
+        """A program opens a device node, if the GPU has one."""
+        if gpu not in self.users.programs and self.users.open_node(gpu):
+            self.done["program"] += 1
+        self._note_users()
+
+    @rule(claims=strategies.lists(claims, min_size=1, max_size=2, unique=True))
+    def unprepare(self, claims: list[ModelClaim]) -> None:
+        """Unprepare claims: in vain while a virtual machine has a GPU, and then again."""
+        late = [each for each in claims if each in self._held and self.books.is_lent(each)]
+        with self._expected():
+            if late:
+                self._up()
+                errors = self.stage.run(self._unprepared(late))
+                for claim in late:
+                    error = errors[claim.ref.uid]
+                    assert error.startswith("VfioDeviceBusy: "), f"{claim} is in use: {error}"
+                    self.books.forget(claim)
+                    self.done["machine outlives claim"] += 1
+        if not self.books.lent.isdisjoint(*(claim.gpus for claim in late)):
+            return
+        super().unprepare(claims)
+
+    @rule(
+        how=strategies.sampled_from(("crash", "restart", "reboot")),
+        minors=strategies.just(list(AS_LISTED)),
+    )
+    def end(self, how: str, minors: list[int]) -> None:
+        if how == "reboot" and self.lane.process is not None:
+            self.users.end_all()
+            self._note_users()
+        super().end(how, minors)
+
+    def disturb_or_heal(self, gpu: str, incident: Incident, may_heal: bool) -> None:
+        """GPUs do not fail here: it is no rule."""
+
+    def teardown(self) -> None:
+        self.users.end_all()
+        self._note_users()
+        super().teardown()
+
+    def _end(self) -> None:
+        super()._end()
+        assert self.users.overrides() == {"(null)"}, "a driver_override is left"
+
+    @property
+    def _held(self) -> set[ModelClaim]:
+        return self.books.prepared | self.books.undoing
+
+    def _note_users(self) -> None:
+        self.books.lent, self.books.opened = {*self.users.machines}, {*self.users.programs}
+
+
+def run(kind: type[Node], stage: ThreadedSandbox, batches: Queue[int], done: Counter[str]) -> None:
     """Run batches of sequences, by their seeds, until there are none left; then no taint is left.
 
     A GPU that has healed keeps its taint for a while, which the next sequence does not wait for.
@@ -601,7 +705,7 @@ def run(stage: ThreadedSandbox, batches: Queue[int], done: Counter[str]) -> None
             try:
                 # A partial, not a class: Hypothesis parses the source of a class each time, which
                 # CPython 3.11 does not survive on two threads at once (gh-106905).
-                here = functools.partial(Node, stage, incidents, done, failures)
+                here = functools.partial(kind, stage, incidents, done, failures)
                 run_state_machine_as_test(
                     cast("type[Node]", hypothesis.seed(seed)(here)), settings=settings
                 )
@@ -629,13 +733,20 @@ def test_whatever_happens_in_whatever_order_nobody_loses_a_gpu_and_no_gpu_has_tw
     seed = pytestconfig.getoption("--sequences-seed", default=4)
     done: Counter[str] = Counter()
     batches: Queue[int] = Queue()
-    for number in range(-(-sequences // BATCH)):
-        batches.put(seed + number)
+    passing: Queue[int] = Queue()
+    for batch in range(seed, seed - (-sequences // BATCH)):
+        (passing if batch % PASSING_SHARE == PASSING_SHARE - 1 else batches).put(batch)
     with (
-        threaded_sandboxes.open_sandboxes(server, STAGES, TESTED, [*FLAGS]) as opened,
-        ThreadPoolExecutor(STAGES) as threads,
+        threaded_sandboxes.open_sandboxes(server, STAGES, TESTED, flags(*GATES)) as opened,
+        threaded_sandboxes.open_sandboxes(
+            server, PASSING_STAGES, PASSING, flags(*GATES, "PassthroughSupport")
+        ) as opened_passing,
+        ThreadPoolExecutor(STAGES + PASSING_STAGES) as threads,
     ):
-        runs = [threads.submit(run, stage, batches, done) for stage in opened]
+        runs = [
+            *(threads.submit(run, Node, stage, batches, done) for stage in opened),
+            *(threads.submit(run, PassingNode, stage, passing, done) for stage in opened_passing),
+        ]
         try:
             for each in as_completed(runs):
                 each.result()

@@ -17,6 +17,10 @@ SLICES = {"1g10gb": 1, "1g20gb": 2, "2g20gb": 2, "3g40gb": 4, "4g40gb": 4, "7g80
 """How many of them a MIG device takes, by its profile."""
 
 GONE_REASONS = ("ClaimNotFound", "ClaimUIDChanged")
+VFIO = "gpu-vfio-"
+"""How the names of devices begin that are GPUs for virtual machines."""
+BUSY_REASONS = ("VfioDeviceBusy", "DeadlineExceeded", "DeviceInUse")
+"""What a claim is answered whose GPU a process has open that no pod of a claim has started."""
 NOT_WORKING_REASONS = ("DeviceUnhealthy", "UnknownDevice", "DeadlineExceeded", "DeviceInUse")
 """What a claim is answered whose GPU is lost or unplugged, or is being cleared by a retry."""
 
@@ -55,6 +59,11 @@ class ModelClaim:
         return f"<{self.ref.name} {'+'.join(self.devices)}{kind}>"
 
     @property
+    def passed(self) -> tuple[str, ...]:
+        """Those of its devices that are for a virtual machine."""
+        return tuple(device for device in self.devices if device.startswith(VFIO))
+
+    @property
     def gpus(self) -> set[str]:
         """The whole GPUs that it has devices of."""
         return {gpu_of(device) for device in self.devices}
@@ -62,7 +71,7 @@ class ModelClaim:
     @property
     def has_own_spec(self) -> bool:
         """Whether a CDI spec describes its devices alone."""
-        return bool(self.made) or self.has_daemon
+        return bool(self.made or self.passed) or self.has_daemon
 
     def excludes(self, other: "ModelClaim") -> bool:
         """Whether the two claims cannot be prepared at the same time."""
@@ -76,8 +85,8 @@ class ModelClaim:
 
 
 def gpu_of(device: str) -> str:
-    """The GPU of a device: `gpu-1` of `gpu-1-mig-1g10gb-19-0`."""
-    return device.partition("-mig-")[0]
+    """The GPU of a device: `gpu-1` of `gpu-1-mig-1g10gb-19-0` and of `gpu-vfio-1`."""
+    return device.partition("-mig-")[0].replace(VFIO, "gpu-")
 
 
 def instance_of(device: str) -> tuple[str, int]:
@@ -90,7 +99,7 @@ def parts(devices: Iterable[str]) -> set[tuple[str, int]]:
     """The memory slices of GPUs that devices take: all of a whole GPU, some for a MIG device."""
     taken = set[tuple[str, int]]()
     for device in devices:
-        gpu, _, mig = device.partition("-mig-")
+        gpu, mig = gpu_of(device), device.partition("-mig-")[2]
         slices = WHOLE
         if mig:
             profile, *_, start = mig.split("-")
@@ -112,6 +121,8 @@ class ClaimModel:
         away: The GPUs that are lost or unplugged, or answer with errors.
         monitored: The GPUs that a program outside of pods has open: what is made there stays, and
             their MIG mode does not change.
+        opened: The GPUs whose nodes a process has open: they are not taken from their driver.
+        lent: The GPUs that a virtual machine has, whatever becomes of its claim.
     """
 
     existing: set[ModelClaim] = field(default_factory=set)
@@ -120,6 +131,8 @@ class ClaimModel:
     undoing: set[ModelClaim] = field(default_factory=set)
     away: set[str] = field(default_factory=set)
     monitored: set[str] = field(default_factory=set)
+    opened: set[str] = field(default_factory=set)
+    lent: set[str] = field(default_factory=set)
 
     def is_away(self, claim: ModelClaim) -> bool:
         """Whether a GPU of the claim does not work."""
@@ -133,9 +146,17 @@ class ClaimModel:
         """Whether what was made for the claim cannot be destroyed."""
         return bool({gpu_of(device) for device in claim.made} & self.monitored)
 
+    def is_open(self, claim: ModelClaim) -> bool:
+        """Whether a process keeps a GPU of the claim from being taken from its driver."""
+        return any(gpu_of(device) in self.opened for device in claim.passed)
+
+    def is_lent(self, claim: ModelClaim) -> bool:
+        """Whether a virtual machine has a GPU of the claim."""
+        return any(gpu_of(device) in self.lent for device in claim.passed)
+
     def is_uncertain(self, claim: ModelClaim) -> bool:
         """Whether it depends on the moment if the claim can be prepared."""
-        if self.is_monitored(claim):
+        if self.is_monitored(claim) or self.is_open(claim) or self.is_lent(claim):
             return True
         return any(claim.excludes(other) for other in self.undoing - {claim})
 
@@ -146,7 +167,7 @@ class ClaimModel:
         They do not work or are monitored, or share a claim with one that is.
         """
         held = self.prepared | self.undoing
-        unsettled = self.away | self.monitored
+        unsettled = self.away | self.monitored | self.lent
         return unsettled.union(*(claim.gpus for claim in held if claim.gpus & unsettled))
 
     def is_orphan(self, claim: ModelClaim) -> bool:
@@ -187,7 +208,9 @@ class ClaimModel:
 
     def forget(self, claim: ModelClaim) -> None:
         """Note that the claim is unprepared. Its record is left if that is not undone by now."""
-        if claim in self.prepared and (self.is_away(claim) or self.is_kept(claim)):
+        if claim in self.prepared and (
+            self.is_away(claim) or self.is_kept(claim) or self.is_lent(claim)
+        ):
             self.undoing.add(claim)
         self.prepared.discard(claim)
 
@@ -209,7 +232,7 @@ class ClaimModel:
             elif error and (self.is_away(claim) or self.is_uncertain(claim)):
                 if self.is_kept(claim) and claim not in before:
                     self.undoing.add(claim)  # one of its devices was made, and another one was not
-                allowed = (*NOT_WORKING_REASONS, *GONE_REASONS)
+                allowed = (*NOT_WORKING_REASONS, *BUSY_REASONS, *GONE_REASONS)
                 assert error.startswith(allowed), f"{claim}, of {self.away}, was answered {error}"
             elif error and claim in before:
                 assert self.is_orphan(claim), f"{claim} is held and was answered {error}"
@@ -219,6 +242,7 @@ class ClaimModel:
     def _check_success(self, claim: ModelClaim, answer: "PrepareAnswer") -> None:
         assert claim in self.prepared or claim in self.existing, f"{claim} is gone and was prepared"
         assert not self.is_away(claim), f"{claim} was prepared, although {self.away} do not work"
+        assert claim in self.prepared or not self.is_open(claim), f"{claim}: {self.opened} are open"
         assert answer.devices == claim.devices, f"{claim} was given {answer.devices}"
         assert answer.shares == claim.shares, f"{claim} was given shares {answer.shares}"
         assert claim.answer in (b"", answer.wire), f"{claim} was answered in another way before"

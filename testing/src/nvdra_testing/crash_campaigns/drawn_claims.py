@@ -59,6 +59,21 @@ TESTED: Final = replace(
 )
 
 
+PASSED = ("gpu-vfio-0", "gpu-vfio-1", "gpu-vfio-2")
+"""Some of the same GPUs, for virtual machines."""
+PASSING = replace(
+    TESTED,
+    devices=sorted(
+        {*TESTED.devices, *(f"gpu-vfio-{index}" for index in range(8))}
+        - {DIVIDED.replace("gpu-", "gpu-vfio-")}
+    ),
+    kept_files=[*TESTED.kept_files, "nvml.lock", "passthrough.json"],
+    is_passing=True,
+)
+"""The same with the feature gate PassthroughSupport; a GPU that an administrator divides is not
+passed."""
+
+
 def _is_possible(devices: list[str]) -> bool:
     """Whether the scheduler could allocate them to one claim."""
     return len(parts(devices)) == sum(len(parts([each])) for each in devices)
@@ -69,6 +84,11 @@ DEVICES = strategies.lists(
     min_size=1,
     max_size=2,
 ).filter(_is_possible)
+PASSED_DEVICES = strategies.lists(
+    strategies.sampled_from(PASSED) | strategies.sampled_from((*PASSED, *GPUS)),
+    min_size=1,
+    max_size=2,
+).filter(lambda devices: _is_possible(devices) and not {*devices}.isdisjoint(PASSED))
 INTERVALS = strategies.sampled_from(("Short", "Long"))
 
 

@@ -88,7 +88,7 @@ async def _kill_in_program(sandbox: PluginSandbox) -> None:
     found: list[int] = []
 
     def is_running() -> bool:
-        found[:] = [pid for pid in _children(sandbox.pid) if SET_TIME_SLICE in _command(pid)]
+        found[:] = [pid for pid in children_of(sandbox.pid) if SET_TIME_SLICE in command_of(pid)]
         return bool(found)
 
     await sandbox.wait_until(is_running, "nvidia-smi to set a time slice")
@@ -96,7 +96,8 @@ async def _kill_in_program(sandbox: PluginSandbox) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-def _children(pid: int) -> list[int]:
+def children_of(pid: int) -> list[int]:
+    """The processes that a process has started and that have not ended."""
     children: list[int] = []
     for listed in Path(f"/proc/{pid}/task").glob("*/children"):
         with contextlib.suppress(OSError):  # the thread has just ended
@@ -104,7 +105,8 @@ def _children(pid: int) -> list[int]:
     return children
 
 
-def _command(pid: int) -> str:
+def command_of(pid: int) -> str:
+    """The command line of a process; empty if it has ended."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_text()
     except OSError:

@@ -31,12 +31,14 @@ class GpuModes:
         is_in_mig_mode: Whether MIG mode is on.
         time_slice: The name of its time slice.
         is_exclusive: Whether one process alone may compute on it.
+        driver: The driver that has it.
     """
 
     instances: frozenset[tuple[str, int]] = frozenset()
     is_in_mig_mode: bool = False
     time_slice: str = TIME_SLICES[0]
     is_exclusive: bool = False
+    driver: str = "nvidia"
 
 
 def wanted_modes(gpu: str, prepared: Iterable[ModelClaim], static: Iterable[str]) -> GpuModes:
@@ -54,6 +56,9 @@ def wanted_modes(gpu: str, prepared: Iterable[ModelClaim], static: Iterable[str]
         bool(instances),
         intervals.pop() if intervals else TIME_SLICES[0],
         any(claim.has_daemon for claim in whole),
+        "vfio-pci"
+        if any(claim_model.gpu_of(d) == gpu for c in claims for d in c.passed)
+        else "nvidia",
     )
 
 
@@ -73,6 +78,7 @@ def found_modes(node: Simulated, gpus: Iterable[str]) -> Mapping[str, GpuModes]:
             bool(shown[gpu]["mig_mode"]),
             TIME_SLICES[shown[gpu]["time_slice"]],
             shown[gpu]["compute_mode"] == "exclusive_process",
+            str(shown[gpu]["driver"]),
         )
         for gpu in gpus
     }
@@ -92,7 +98,9 @@ def find_problem(
     records = node_checks.records(sandbox)
     books.check_records(records, node_checks.started_claims(sandbox))
     waiting = [
-        claim for claim in books.undoing if not (books.is_away(claim) or books.is_monitored(claim))
+        claim
+        for claim in books.undoing
+        if not (books.is_away(claim) or books.is_monitored(claim) or books.is_lent(claim))
     ]
     if waiting:
         return f"begun and not undone yet: {waiting}"

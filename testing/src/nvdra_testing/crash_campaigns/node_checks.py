@@ -17,6 +17,8 @@ async def start_on_clean_node(sandbox: PluginSandbox) -> None:
     await sandbox.kill()
     sandbox.restore_files("nothing")
     await sandbox.start()
+    # A plugin that waits for other processes looks as if it were idle.
+    await sandbox.wait_until(lambda: any(sandbox.node.cdi.glob("*.yaml")), "its CDI spec")
     sandbox.specs = cdi_specs(sandbox)
 
 

@@ -50,6 +50,9 @@ class Operation(Protocol):
     def check_interrupted(self, sandbox: PluginSandbox) -> None:
         """Check what must be true at any time, on the node as the kill has left it."""
 
+    async def end_interruption(self, sandbox: PluginSandbox) -> None:
+        """Let happen what happens between the kill and the next start."""
+
     async def check_recovery(self, sandbox: PluginSandbox) -> str:
         """After a restart, make the kubelet's retry, check everything, and describe the result."""
 

@@ -12,8 +12,8 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence, Set
-from contextlib import ExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence, Set
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from uuid import uuid4
 
 from nvdra_api import names
 from nvdra_api.resource.claims import ClaimRef
+from nvdra_sim.testing.passthrough_fixtures import ServedNode
 
 from nvdra_testing.control_plane.apiserver import ApiServer
 from nvdra_testing.crash_campaigns import points
@@ -29,7 +30,7 @@ from nvdra_testing.faults.strace import MAIN
 from nvdra_testing.hardware import driver_installation
 from nvdra_testing.kubelet import kubelet_client
 from nvdra_testing.kubelet.kubelet_client import KubeletClient, RegisteredPlugin
-from nvdra_testing.node import plugin, rig
+from nvdra_testing.node import passthrough_rig, plugin, rig
 from nvdra_testing.node.plugin import PluginProcess
 
 READY_S = 60
@@ -55,6 +56,7 @@ class TestedPlugin:
         kept_dirs: Directories below its state directory that it clears only when it starts.
         kept_files: Files there that it writes when it starts, and keeps.
         settles_s: What it writes after an answer or a start, it has written within this time.
+        is_passing: Whether it passes GPUs to virtual machines, on a node whose sysfs is served.
     """
 
     __test__ = False
@@ -66,6 +68,7 @@ class TestedPlugin:
     kept_dirs: Sequence[str] = ()
     kept_files: Sequence[str] = ()
     settles_s: float = 0.35
+    is_passing: bool = False
 
 
 H100_PARTITIONS = {
@@ -99,6 +102,14 @@ DIVIDING_GPU_PLUGIN = replace(
     ],
 )
 """The same with the feature gate DynamicMIG."""
+PASSING_GPU_PLUGIN = replace(
+    GPU_PLUGIN,
+    profile="t4",
+    devices=[name for index in range(4) for name in (f"gpu-{index}", f"gpu-vfio-{index}")],
+    kept_files=["nvml.lock", "passthrough.json"],
+    is_passing=True,
+)
+"""The same with the feature gate PassthroughSupport, on a node of four GPUs."""
 DOMAIN_PLUGIN = TestedPlugin(
     names.COMPUTE_DOMAIN_DRIVER,
     "nvdra-cd-plugin",
@@ -120,6 +131,7 @@ class PluginSandbox:
         pid: The process id of the plugin, also when strace runs it.
         is_dirty: Whether there may be leftovers that a new sequence must not find.
         may_lack: Devices that it need not offer, because their GPU does not work.
+        served: Its hardware, if its sysfs is served.
     """
 
     server: ApiServer
@@ -135,6 +147,7 @@ class PluginSandbox:
     pid: int = 0
     is_dirty: bool = True
     may_lack: Set[str] = frozenset()
+    served: ServedNode | None = None
 
     @property
     def trace_names(self) -> points.TraceNames:
@@ -148,9 +161,15 @@ class PluginSandbox:
 
     def launch(self, *before: str) -> None:
         """Start the plugin, optionally with a command such as strace before it."""
-        flags = ("--http-endpoint=", "--debug-endpoint=", *self.flags)
+        flags = ["--http-endpoint=", "--debug-endpoint=", *self.flags]
+        environ: Mapping[str, str] = {}
+        if self.served is not None:
+            flags += passthrough_rig.flags_of(self.served)
+            environ = passthrough_rig.environ_of(self.served)
         program = (*before, self.tested.program)
-        starting = plugin.run_plugin(self.server, self.node, flags=flags, program=program)
+        starting = plugin.run_plugin(
+            self.server, self.node, flags=flags, environ=environ, program=program
+        )
         self.process = self.running.enter_context(starting)
         pid = self.process.process.pid
         self.pid = _traced_plugin_pid(pid, self.tested.program) if before else pid
@@ -313,15 +332,28 @@ async def open_sandbox(
     name = f"sandbox-{uuid4().hex[:6]}"
     with (
         tempfile.TemporaryDirectory(prefix="nvdra-", dir="/dev/shm") as directory,
-        plugin.simulated_node(Path(directory), name, tested.profile) as node,
+        _open_node(Path(directory), name, tested) as (node, served),
     ):
         plugin.create_node_object(server, name)
         async with kubelet_client.run_kubelet(node.kubelet) as kubelet:
             sandbox = PluginSandbox(server, Path(directory), node, kubelet, tested, flags)
+            sandbox.served = served
             try:
                 yield sandbox
             finally:
                 await sandbox.kill()
+
+
+@contextmanager
+def _open_node(
+    directory: Path, name: str, tested: TestedPlugin
+) -> Iterator[tuple[plugin.Node, ServedNode | None]]:
+    if tested.is_passing:
+        with passthrough_rig.served_node(directory, name, tested.profile) as (node, served):
+            yield node, served
+    else:
+        with plugin.simulated_node(directory, name, tested.profile) as node:
+            yield node, None
 
 
 def _context_switches(pid: int) -> int:

@@ -36,6 +36,7 @@ async def record_plugin(sandbox: PluginSandbox, operation: Operation) -> Recordi
         calls = tracer.detach()
         await sandbox.kill()
     found, others = points.kill_points(calls, sandbox.trace_names)
+    await operation.end_interruption(sandbox)
     await sandbox.start()
     await operation.check_recovery(sandbox)
     return Recording(found, others, str(sandbox.directory))
@@ -52,7 +53,7 @@ async def strike_plugin(
     place = row.place.relocated(row.recorded_at, str(sandbox.directory))
     await operation.arrange(sandbox)
     log = sandbox.directory / "strace"
-    if not place.path and attempt > 1:
+    if not place.path and attempt > 1 and not point.target.startswith(points.SYSFS):
         is_main = attempt % 2 == 0
         place = replace(place, thread=MAIN if is_main else "", index=(attempt + 1) // 2)
     strike_at = _strike_start if operation.is_start else _strike_call
@@ -63,6 +64,7 @@ async def strike_plugin(
     hit = points.point_of_death(calls, point.call, sandbox.trace_names)
     try:
         operation.check_interrupted(sandbox)
+        await operation.end_interruption(sandbox)
         await sandbox.start()
         outcome, is_right = await operation.check_recovery(sandbox), True
     except (AssertionError, grpc.aio.AioRpcError, TimeoutError) as error:

@@ -40,6 +40,9 @@ CALLS = (
 )
 """The recorded calls. Python writes to sockets with `sendto`, also with TLS."""
 
+SYSFS = "sysfs: "
+"""How the targets of writes begin that change the driver of a PCI function."""
+
 _NAMING = "name of a thread"
 _HOUSEKEEPING = frozenset((4, 6, 8))  # HTTP/2: SETTINGS, PING, WINDOW_UPDATE
 _DESCRIPTOR = re.compile(r"\d+<(?P<what>.*?)>(?:[,)]| <unfinished)")
@@ -50,6 +53,8 @@ _CLAIM_SPEC = re.compile(r"(?:(?<=-claim_)|(?<=-claim-device_))[0-9a-f][0-9a-f-]
 """The UID in a CDI spec's name; the name of a temporary file has only its beginning."""
 _DAEMON = re.compile(r"(?<=mps/<uid>-)[0-9a-f]{5}\b")
 """What the name of an MPS daemon's directory has of its devices."""
+_SYSFS_WRITE = re.compile(rb"(?P<path>/[^\t\n]+)\t(?P<text>[^\t\n]*)\n")
+"""What the GPU plugin tells its process that writes to sysfs."""
 _PORT = re.compile(r"sin_port=htons\((\d+)\)|->[\d.]+:(\d+)\]")
 
 
@@ -191,6 +196,9 @@ def _target(call: Call, node: TraceNames) -> Target:
         return _tcp(what, node)
     if what.startswith("UNIX"):
         return _unix(what, call)
+    if what.startswith("pipe:") and (asked := _SYSFS_WRITE.fullmatch(call.data)):
+        file = display_name(asked["path"].decode(), node).removeprefix("hw/mnt/")
+        return Target(f"{SYSFS}{asked['text'].decode() or 'newline'} to {file}")
     if what.startswith(("anon_inode:", "pipe:")):
         return Target("wake-up of a thread", is_change=False)
     return Target(what)

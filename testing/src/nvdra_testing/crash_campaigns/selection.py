@@ -58,6 +58,12 @@ STEPS = Extent(
     share=0.1,
     has_first_calls=False,
 )
+DRIVERS = Extent(
+    re.compile(r"write sysfs: \S+ to bus/pci/drivers/\S+/bind|rename cdi\b"),
+    share=0.05,
+    has_first_calls=False,
+)
+"""Before a bind, the GPU has no driver."""
 FEW = Extent(re.compile(r"(?:rename|unlink) cdi\b"), share=0.04, has_first_calls=False)
 
 

@@ -7,9 +7,9 @@ hardware's own files are no points: a kill lets the kernel finish what a call of
 
 import asyncio
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import grpc
@@ -32,6 +32,30 @@ FREE = ("gpu-0", "gpu-1")
 """What can be prepared again at the end."""
 
 
+Hardware = Mapping[str, Any]
+"""What claims change of a node, as an administrator sees it."""
+
+AS_INSTALLED: Hardware = {
+    "instances": [],
+    "MIG mode": False,
+    "time slice": "Default",
+    "is exclusive": False,
+    "daemons": 0,
+}
+
+
+def hardware(sandbox: PluginSandbox) -> Hardware:
+    """What claims change of whole GPUs: instances of all, settings of two, daemons."""
+    node = sandbox.node
+    return {
+        "instances": gpu_modes.gpu_instances(node),
+        "MIG mode": gpu_modes.is_in_mig_mode(node, 0),
+        "time slice": gpu_modes.time_slice(node, 1),
+        "is exclusive": gpu_modes.is_exclusive(node, 1),
+        "daemons": len(MpsPods(sandbox.server, node).running()),
+    }
+
+
 @dataclass(frozen=True)
 class ChangingClaim:
     """A claim whose prepare changes hardware.
@@ -39,18 +63,22 @@ class ChangingClaim:
     Attributes:
         name: What it asks for.
         device: The device that is allocated to it.
-        changed: What `hardware` finds while it is prepared.
+        changed: What `look` finds while it is prepared.
         config: The entries of its allocation's config.
         killed_in: A fault rule that kills the plugin when its prepare has changed something.
         is_divided: Whether its GPU is in MIG mode before, with no instances.
+        as_installed: What `look` finds before and after it.
+        look: Reads the node's hardware.
     """
 
     name: str
     device: str
-    changed: Mapping[str, Any]
+    changed: Hardware
     config: Sequence[Mapping[str, Any]] = ()
     killed_in: Sequence[str] = ()
     is_divided: bool = False
+    as_installed: Hardware = field(default_factory=lambda: AS_INSTALLED)
+    look: Callable[[PluginSandbox], Hardware] = hardware
 
     def create(self, sandbox: PluginSandbox) -> ClaimRef:
         """Create the claim in the API server."""
@@ -59,13 +87,6 @@ class ChangingClaim:
         )
 
 
-AS_INSTALLED = {
-    "instances": [],
-    "MIG mode": False,
-    "time slice": "Default",
-    "is exclusive": False,
-    "daemons": 0,
-}
 MIG_DEVICE = ChangingClaim(
     "a MIG device",
     "gpu-0-mig-1g10gb-19-0",
@@ -97,19 +118,7 @@ GPU_IN_MIG_MODE = ChangingClaim("a whole GPU in MIG mode", "gpu-0", AS_INSTALLED
 """Its prepare switches MIG mode off, and its unprepare leaves it so."""
 
 
-def hardware(sandbox: PluginSandbox) -> Mapping[str, Any]:
-    """What the claims of this module change: instances of all GPUs, settings of two, daemons."""
-    node = sandbox.node
-    return {
-        "instances": gpu_modes.gpu_instances(node),
-        "MIG mode": gpu_modes.is_in_mig_mode(node, 0),
-        "time slice": gpu_modes.time_slice(node, 1),
-        "is exclusive": gpu_modes.is_exclusive(node, 1),
-        "daemons": len(MpsPods(sandbox.server, node).running()),
-    }
-
-
-class _OneClaim(Operation):
+class OneClaim(Operation):
     """What the operations have in common: a clean node, and one claim."""
 
     name: str
@@ -118,7 +127,9 @@ class _OneClaim(Operation):
     def __init__(self, asked: ChangingClaim) -> None:
         self.name = f"{self.name} {asked.name}"
         self._asked = asked
-        self._before = {**AS_INSTALLED, "MIG mode": asked.is_divided}
+        self._before = asked.as_installed
+        if asked.is_divided:
+            self._before = {**asked.as_installed, "MIG mode": True}
         self._calls: dict[PluginSandbox, InterruptedCall] = {}
 
     async def prepare_sandbox(self, sandbox: PluginSandbox) -> None:
@@ -135,14 +146,14 @@ class _OneClaim(Operation):
         """Hardware that was changed for a claim has a record, without which it stays so."""
         claim = self._calls[sandbox].claim
         known = node_checks.records(sandbox).keys() | node_checks.started_claims(sandbox)
-        is_changed = hardware(sandbox) not in (AS_INSTALLED, self._before)
+        is_changed = self._asked.look(sandbox) not in (self._asked.as_installed, self._before)
         assert claim.uid in known or not is_changed, "changed hardware of a claim without a record"
 
     async def check_recovery(self, sandbox: PluginSandbox) -> str:
         call = self._calls[sandbox]
         retried = await call.prepare_again(sandbox)
         await check_prepared(sandbox, call.claim, self._asked.device)
-        found = hardware(sandbox)
+        found = self._asked.look(sandbox)
         assert found == self._asked.changed, f"prepared, and the node has {found}"
         await kubelet_calls.unprepare(sandbox, call.claim)
         return f"{retried}; " + await self.check_as_installed(sandbox)
@@ -150,13 +161,13 @@ class _OneClaim(Operation):
     async def check_as_installed(self, sandbox: PluginSandbox) -> str:
         """Check that nothing is prepared any more, and that the hardware is as it was."""
         await node_checks.check_nothing_prepared(sandbox, FREE)
-        found = hardware(sandbox)
-        assert found == AS_INSTALLED, f"unprepared, and the node has {found}"
+        found = self._asked.look(sandbox)
+        assert found == self._asked.as_installed, f"unprepared, and the node has {found}"
         await node_checks.check_stop(sandbox)
         return "nothing left"
 
 
-class PrepareWithSteps(_OneClaim):
+class PrepareWithSteps(OneClaim):
     """The first claim after a start."""
 
     name = "prepare"
@@ -165,7 +176,7 @@ class PrepareWithSteps(_OneClaim):
         await self._calls[sandbox].prepare(sandbox)
 
 
-class UnprepareWithSteps(_OneClaim):
+class UnprepareWithSteps(OneClaim):
     """The only claim of a node."""
 
     name = "unprepare"
@@ -183,7 +194,7 @@ class UnprepareWithSteps(_OneClaim):
         return f"{retried}; " + await self.check_as_installed(sandbox)
 
 
-class StartAfterReboot(_OneClaim):
+class StartAfterReboot(OneClaim):
     """The start that changes the hardware again for a claim that is held."""
 
     name = "start after a reboot that ended"
@@ -202,15 +213,16 @@ class StartAfterReboot(_OneClaim):
     async def perform(self, sandbox: PluginSandbox) -> None:
         await sandbox.wait_serving()
         await sandbox.wait_until(
-            lambda: hardware(sandbox) == self._asked.changed, "the hardware to be as before"
+            lambda: self._asked.look(sandbox) == self._asked.changed, "the hardware to be as before"
         )
         await asyncio.sleep(sandbox.tested.settles_s)
 
 
-class StartAfterKilledPrepare(_OneClaim):
-    """The start that undoes what a plugin had begun when it was killed in a call of NVML.
+class StartAfterKilledPrepare(OneClaim):
+    """The start that undoes what a plugin had begun when it was killed in a prepare.
 
-    The GPUs are in persistence mode: without it they lose their settings with their last client.
+    It is killed in a call of NVML, while the GPUs are in persistence mode: without it they lose
+    their settings with their last client.
     """
 
     name = "start that undoes"
@@ -218,6 +230,11 @@ class StartAfterKilledPrepare(_OneClaim):
 
     async def arrange(self, sandbox: PluginSandbox) -> None:
         await super().arrange(sandbox)
+        await self.kill_in_prepare(sandbox)
+        assert self._asked.look(sandbox) != self._asked.as_installed
+
+    async def kill_in_prepare(self, sandbox: PluginSandbox) -> None:
+        """Have the plugin killed when the prepare of its claim has changed something."""
         gpu_modes.keep_settings(sandbox.node)
         sandbox.node.simctl("fault", "add", *self._asked.killed_in)
         with contextlib.suppress(grpc.aio.AioRpcError):
@@ -225,7 +242,6 @@ class StartAfterKilledPrepare(_OneClaim):
         await sandbox.wait_dead()
         await sandbox.kill()
         sandbox.node.simctl("fault", "rm", "all")
-        assert hardware(sandbox) != AS_INSTALLED
 
     async def perform(self, sandbox: PluginSandbox) -> None:
         await sandbox.wait_serving()
@@ -235,7 +251,7 @@ class StartAfterKilledPrepare(_OneClaim):
         await sandbox.wait_until(sandbox.is_idle, "the plugin to come to rest")
 
 
-class _WithDaemon(_OneClaim):
+class _WithDaemon(OneClaim):
     """A claim with an MPS daemon, whose pod runs on the node whatever becomes of the plugin."""
 
     def __init__(self, asked: ChangingClaim) -> None:
@@ -291,5 +307,8 @@ class StartAfterKilledPrepareWithDaemon(_WithDaemon, StartAfterKilledPrepare):
 
 async def _install_and_start(sandbox: PluginSandbox) -> None:
     await sandbox.kill()
-    await asyncio.to_thread(driver_installation.install_driver, sandbox.node)
+    if sandbox.tested.is_passing:  # the files of its sysfs follow the state of its hardware
+        await asyncio.to_thread(sandbox.reboot)
+    else:
+        await asyncio.to_thread(driver_installation.install_driver, sandbox.node)
     await node_checks.start_on_clean_node(sandbox)

@@ -6,8 +6,8 @@ Its sysfs is served: drivers are changed by writes to its files, as on a real ke
 
 import shutil
 import signal
-from collections.abc import AsyncIterator, Sequence
-from contextlib import ExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -25,6 +25,17 @@ from nvdra_testing.node.rig import Rig
 
 GATE = "PassthroughSupport=true"
 CONTAINER_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+def flags_of(served: ServedNode) -> tuple[str, ...]:
+    """The flags that a plugin with the gate needs on a node."""
+    return (f"--passthrough-modules-root={served.modules}", "--passthrough-proc-root=/proc")
+
+
+def environ_of(served: ServedNode) -> dict[str, str]:
+    """The variables with which a plugin finds the node's modprobe."""
+    directory = programs.kmod("modprobe").parent
+    return {"PATH": f"{directory}:{CONTAINER_PATH}", "NVDRA_SIM_SYS": str(served.sys)}
 
 
 @dataclass
@@ -45,17 +56,12 @@ class PassthroughRig(Rig):
 
     def flags(self) -> tuple[str, ...]:
         """The flags of a plugin that passes GPUs to virtual machines."""
-        return (
-            f"--feature-gates={','.join(self.gates)}",
-            f"--passthrough-modules-root={self.served.modules}",
-            "--passthrough-proc-root=/proc",
-        )
+        return (f"--feature-gates={','.join(self.gates)}", *flags_of(self.served))
 
     @property
     def environ(self) -> dict[str, str]:
         """The variables with which it finds the node's modprobe."""
-        directory = programs.kmod("modprobe").parent
-        return {"PATH": f"{directory}:{CONTAINER_PATH}", "NVDRA_SIM_SYS": str(self.served.sys)}
+        return environ_of(self.served)
 
     async def reboot(self) -> None:
         """Cut the power of the node, whose CDI directory is on a tmpfs, and boot it again.
@@ -82,6 +88,21 @@ class PassthroughRig(Rig):
         return (self.served.device(index) / "driver_override").read_text().strip()
 
 
+@contextmanager
+def served_node(
+    directory: Path, name: str, profile: str, **sections: Any
+) -> Iterator[tuple[Node, ServedNode]]:
+    """Simulated hardware below `directory`, whose sysfs is served, for the block.
+
+    The path of `directory` must be short. `sections` are those of a node file.
+    """
+    hardware = directory / "hw"
+    hardware.mkdir()
+    with passthrough_fixtures.served(profile, hardware, **sections) as served:
+        roots = replace(served.roots, sys=served.sys)
+        yield Node(name, roots, directory / "k", directory / "cdi"), served
+
+
 @asynccontextmanager
 async def open_rig(
     server: ApiServer, name: str, profile: str = "t4", **sections: Any
@@ -94,13 +115,8 @@ async def open_rig(
         profile: Its hardware.
         **sections: Those of the node's file.
     """
-    with TemporaryDirectory(prefix="nvdra-", dir="/dev/shm") as text, ExitStack() as stack:
-        directory = Path(text)
-        hardware = directory / "hw"
-        hardware.mkdir()
-        served = stack.enter_context(passthrough_fixtures.served(profile, hardware, **sections))
-        roots = replace(served.roots, sys=served.sys)
-        node = Node(name, roots, directory / "k", directory / "cdi")
+    with TemporaryDirectory(prefix="nvdra-", dir="/dev/shm") as directory, ExitStack() as stack:
+        node, served = stack.enter_context(served_node(Path(directory), name, profile, **sections))
         plugin.create_node_object(server, name)
         async with kubelet_client.run_kubelet(node.kubelet) as kubelet:
             yield PassthroughRig(server, node, kubelet, stack, served=served)

@@ -73,7 +73,11 @@ def abort(target: Path) -> bool:
         return False
     with _connections() as directory, contextlib.suppress(FileNotFoundError):
         (directory / str(found) / "abort").write_text("1", encoding="ascii")
-    unmount(target)
+    try:
+        unmount(target)
+    except OSError:
+        if number(target) is not None:  # else its server has noticed the end, and was first
+            raise
     return True
 
 
