@@ -176,6 +176,32 @@ async def test_killed_in_a_call_that_changes_a_gpu_the_plugin_ends_it_or_undoes_
     await hardware_strikes.strike_hardware_call(server, operation, call, DIVIDING_GPU_PLUGIN, FLAGS)
 
 
+PERSISTENCE, DRAIN = "nvmlDeviceSetPersistenceMode", "nvmlDeviceModifyDrainState"
+
+
+@pytest.mark.parametrize(
+    ("kind", "call"),
+    [
+        pytest.param(kind, HardwareCall(function, is_done=is_done), marks=marks)
+        for kind, function, is_done, marks in (
+            (PrepareOfVfio, PERSISTENCE, True, pytest.mark.soak),
+            (PrepareOfVfio, DRAIN, False, pytest.mark.soak),
+            (PrepareOfVfio, DRAIN, True, ()),
+            (UnprepareOfVfio, PERSISTENCE, False, ()),
+            (UnprepareOfVfio, PERSISTENCE, True, pytest.mark.soak),
+        )
+    ],
+    ids=str,
+)
+async def test_killed_while_it_keeps_clients_from_a_gpu_the_plugin_lets_them_in_again(
+    kind: type[VfioOperation], call: HardwareCall, server: ApiServer
+) -> None:
+    operation = kind(passthrough_operations.VFIO_DEVICE, (Aftermath.DELETION,))
+    await hardware_strikes.strike_hardware_call(
+        server, operation, call, PASSING_GPU_PLUGIN, passthrough_operations.FLAGS
+    )
+
+
 @pytest.mark.parametrize("is_writer_killed", [True, False], ids=["in a container", "alone"])
 @pytest.mark.parametrize(
     "write",

@@ -79,6 +79,7 @@ async def strike_hardware_call(
         await sandbox.kill()
         sandbox.node.simctl("fault", "rm", "all")
         operation.check_interrupted(sandbox)
+        await operation.end_interruption(sandbox)
         await sandbox.start()
         return await operation.check_recovery(sandbox)
 

@@ -24,6 +24,7 @@ from nvdra_testing.crash_campaigns.step_operations import (
     StartAfterReboot,
     UnprepareWithSteps,
 )
+from nvdra_testing.hardware import gpu_modes
 from nvdra_testing.kubelet.checkpoint_file import CheckpointFile
 
 FLAGS = ("--feature-gates=PassthroughSupport=true",)
@@ -52,7 +53,7 @@ AS_BOOTED: Hardware = {
     "drivers": [NATIVE] * 4,
     "overrides": ["(null)"] * 4,
     "drained": [False] * 4,
-    "persistent": [False] * 4,
+    "persistent": [True] * 4,
     "listed": 4,
 }
 VFIO_DEVICE = ChangingClaim(
@@ -62,11 +63,19 @@ VFIO_DEVICE = ChangingClaim(
         **AS_BOOTED,
         "drivers": [NATIVE, VFIO, NATIVE, NATIVE],
         "overrides": ["(null)", VFIO, "(null)", "(null)"],
+        "drained": [False, True, False, False],
+        "persistent": [True, False, True, True],
         "listed": 3,
     },
     as_installed=AS_BOOTED,
     look=drivers,
 )
+
+
+async def boot(sandbox: PluginSandbox) -> None:
+    """Boot a node whose plugin does not run. A service has its GPUs in persistence mode."""
+    await asyncio.to_thread(sandbox.reboot)
+    gpu_modes.keep_settings(sandbox.node)
 
 
 class Aftermath(Enum):
@@ -86,6 +95,10 @@ class VfioOperation(OneClaim):
         self._turns = itertools.cycle(aftermaths or Aftermath)
         self._aftermaths: dict[PluginSandbox, Aftermath] = {}
 
+    async def install(self, sandbox: PluginSandbox) -> None:
+        """Have the node as booted: a reboot, as the files of its sysfs follow its hardware."""
+        await boot(sandbox)
+
     async def arrange(self, sandbox: PluginSandbox) -> None:
         await super().arrange(sandbox)
         self._aftermaths[sandbox] = next(self._turns)
@@ -96,7 +109,7 @@ class VfioOperation(OneClaim):
                 CheckpointFile(sandbox.node.kubelet).write()
                 await asyncio.to_thread(sandbox.delete_claim, self._calls[sandbox].claim)
             case Aftermath.REBOOT:
-                await asyncio.to_thread(sandbox.reboot)
+                await boot(sandbox)
 
     async def check_recovery(self, sandbox: PluginSandbox) -> str:
         aftermath = self._aftermaths[sandbox]
@@ -124,6 +137,9 @@ class UnprepareOfVfio(VfioOperation, UnprepareWithSteps):
 
 class StartAfterRebootWithVfio(VfioOperation, StartAfterReboot):
     """The start that binds the GPU of a claim that is held again."""
+
+    async def reboot(self, sandbox: PluginSandbox) -> None:
+        await boot(sandbox)
 
 
 class StartAfterKilledPrepareOfVfio(VfioOperation, StartAfterKilledPrepare):

@@ -219,6 +219,8 @@ def _connection(call: Call, node: TraceNames) -> Target:
     path = call.arguments.partition('sun_path="')[2].partition('"')[0]
     if "nscd" in path:
         return Target("look-up of a user's name", is_change=False)
+    if path.startswith("/proc/self/fd/"):
+        return Target("look whether nvidia-persistenced answers", is_change=False)
     if path.startswith(node.root):
         return Target("look whether its own socket answers", is_change=False)
     return Target(path or call.arguments)

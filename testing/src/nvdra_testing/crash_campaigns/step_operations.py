@@ -132,12 +132,21 @@ class OneClaim(Operation):
             self._before = {**asked.as_installed, "MIG mode": True}
         self._calls: dict[PluginSandbox, InterruptedCall] = {}
 
+    async def install(self, sandbox: PluginSandbox) -> None:
+        """Have the hardware of a node, whose plugin does not run, as it was installed."""
+        await asyncio.to_thread(driver_installation.install_driver, sandbox.node)
+
     async def prepare_sandbox(self, sandbox: PluginSandbox) -> None:
-        await _install_and_start(sandbox)
+        await self._install_and_start(sandbox)
         await sandbox.stop()
 
+    async def _install_and_start(self, sandbox: PluginSandbox) -> None:
+        await sandbox.kill()
+        await self.install(sandbox)
+        await node_checks.start_on_clean_node(sandbox)
+
     async def arrange(self, sandbox: PluginSandbox) -> None:
-        await _install_and_start(sandbox)
+        await self._install_and_start(sandbox)
         if self._asked.is_divided:
             await asyncio.to_thread(sandbox.node.nvidia_smi, "-i", "0", "-mig", "1")
         self._calls[sandbox] = InterruptedCall(self._asked.create(sandbox))
@@ -303,12 +312,3 @@ class StartAfterRebootWithDaemon(_WithDaemon, StartAfterReboot):
 
 class StartAfterKilledPrepareWithDaemon(_WithDaemon, StartAfterKilledPrepare):
     """The start that undoes what was done to a GPU before its daemon was started."""
-
-
-async def _install_and_start(sandbox: PluginSandbox) -> None:
-    await sandbox.kill()
-    if sandbox.tested.is_passing:  # the files of its sysfs follow the state of its hardware
-        await asyncio.to_thread(sandbox.reboot)
-    else:
-        await asyncio.to_thread(driver_installation.install_driver, sandbox.node)
-    await node_checks.start_on_clean_node(sandbox)

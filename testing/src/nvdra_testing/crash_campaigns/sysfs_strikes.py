@@ -111,9 +111,10 @@ async def strike_write(
                     os.kill(pid, signal.SIGKILL)
             operation.check_interrupted(sandbox)
             log = sandbox.directory / "strace"
-            sandbox.launch(*strace.launch_command(log, points.CALLS))
-            await sandbox.kubelet.wait_registered(sandbox.tested.driver)
-            await asyncio.sleep(max(0.0, began + HELD_S - 0.5 - time.monotonic()))
+            sandbox.launch()
+            with strace.attach(log, sandbox.threads(), points.CALLS, is_following=True):
+                await sandbox.kubelet.wait_registered(sandbox.tested.driver)
+                await asyncio.sleep(max(0.0, began + HELD_S - 0.5 - time.monotonic()))
             repeated = _WRITTEN.search(log.read_text())
             assert not repeated, f"written while another write lasts: {repeated}"
         await sandbox.wait_serving()

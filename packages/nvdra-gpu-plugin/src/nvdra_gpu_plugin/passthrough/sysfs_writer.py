@@ -6,6 +6,9 @@ write to `bind` meanwhile cannot even be killed. In the plugin's own thread, tha
 lost. The child is Python without site packages: images of the plugin have no shell. It is started
 once for each writer, as that takes longer than its writes.
 
+A child whose plugin was killed writes nothing any more: what it was told may have been undone by
+the next plugin, which knows nothing of it.
+
 Nothing helps a child that blocks but the end of whoever has the device open. It is left alone, and
 ends by itself when its write returns. A container whose processes all end waits for it.
 """
@@ -28,11 +31,14 @@ _END_TIMEOUT_S: Final = 2.0
 
 _PROGRAM: Final = """
 import os, sys
+parent = int(sys.argv[1])
 for line in sys.stdin.buffer:
     path, _, text = line[:-1].partition(b"\\t")
     number = 0
     try:
         file = os.open(path, os.O_WRONLY)
+        if os.getppid() != parent:
+            break
         try:
             os.write(file, text or b"\\n")
         finally:
@@ -52,7 +58,7 @@ class SysfsWriter:
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", _PROGRAM],
+            [sys.executable, "-I", "-S", "-c", _PROGRAM, str(os.getpid())],
             bufsize=0,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
