@@ -8,7 +8,7 @@ from uuid import uuid4
 import pytest
 import pytest_asyncio
 from nvdra_testing.control_plane.apiserver import ApiServer
-from nvdra_testing.node import passthrough_rig
+from nvdra_testing.node import passthrough_rig, plugin
 from nvdra_testing.node.passthrough_rig import PassthroughRig
 
 
@@ -31,3 +31,17 @@ async def test_a_gpu_is_handed_over_in_its_other_form(
         assert not (await rig.dra.unprepare([holder]))[holder.uid].error
     assert not waiting.result()[wanted.uid].error
     assert set(rig.recorded_claims()) == {wanted.uid}
+
+
+async def test_a_claim_that_only_looks_at_a_gpu_is_told_who_has_it(
+    rig: PassthroughRig, server: ApiServer
+) -> None:
+    plugin.allow_admin_access(server)
+    await rig.start_passing()
+    looking, taking = rig.create_claim("gpu-1", admin=True), rig.create_claim("gpu-vfio-1")
+    before = (await rig.dra.prepare([looking]))[looking.uid]
+    assert not (await rig.dra.prepare([taking]))[taking.uid].error
+    error = (await rig.dra.prepare([looking]))[looking.uid].error
+    assert error.startswith(f"DeviceInUse: gpu-1 is held by claim default/{taking.name}"), error
+    assert not (await rig.dra.unprepare([taking]))[taking.uid].error
+    assert (await rig.dra.prepare([looking]))[looking.uid] == before

@@ -206,7 +206,11 @@ class Node(RuleBasedStateMachine):
             self._wait_for_healed(claims)
             rivals = any(one.excludes(other) for one in claims for other in claims)
             doubtful = [
-                each for each in claims if self.books.is_away(each) or self.books.is_uncertain(each)
+                each
+                for each in claims
+                if self.books.is_away(each)
+                or self.books.is_uncertain(each)
+                or self.books.is_taken(each)
             ]
             blocked = any(self.books.is_blocked(claim) for claim in claims)
             is_refusal = rivals or blocked or bool(doubtful)
@@ -597,24 +601,25 @@ class PassingNode(Node):
     """A node whose GPUs go to virtual machines, too."""
 
     claims = Node.claims
+    of_machines = Bundle("of_machines")
 
     def __init__(self, stage: ThreadedSandbox, *arguments: Any) -> None:
         self.users = GpuUsers(stage.sandbox)
         super().__init__(stage, *arguments)
 
-    @rule(target=claims, devices=PASSED_DEVICES)
+    @rule(targets=(claims, of_machines), devices=PASSED_DEVICES)
     def create_for_machine(self, devices: list[str]) -> ModelClaim:
         claim = self._created("", tuple(devices), is_admin=False)
         self.done["vfio device"] += len(claim.passed)
         return claim
 
-    @rule(claim=claims)
+    @rule(claim=of_machines)
     def start_machine(self, claim: ModelClaim) -> None:
-        """Start a virtual machine with the GPUs of a claim that its pod holds."""
+        """Prepare a claim, and start a virtual machine with its GPUs."""
+        self.prepare_one(claim)
         if claim not in self.books.prepared or self.books.is_orphan(claim):
             return
         with self._expected():
-            self._up()
             self.stage.run(self._agree())
             for gpu in map(claim_model.gpu_of, claim.passed):
                 if gpu not in self.users.machines:
@@ -639,7 +644,7 @@ class PassingNode(Node):
 
     @rule(claims=strategies.lists(claims, min_size=1, max_size=2, unique=True))
     def unprepare(self, claims: list[ModelClaim]) -> None:
-        """Unprepare claims: in vain while a virtual machine has a GPU, and then again."""
+        """Unprepare claims: in vain while a virtual machine has a GPU of one of them."""
         late = [each for each in claims if each in self._held and self.books.is_lent(each)]
         with self._expected():
             if late:
@@ -650,9 +655,8 @@ class PassingNode(Node):
                     assert error.startswith("VfioDeviceBusy: "), f"{claim} is in use: {error}"
                     self.books.forget(claim)
                     self.done["machine outlives claim"] += 1
-        if not self.books.lent.isdisjoint(*(claim.gpus for claim in late)):
-            return
-        super().unprepare(claims)
+        if not late:
+            super().unprepare(claims)
 
     @rule(
         how=strategies.sampled_from(("crash", "restart", "reboot")),
@@ -665,7 +669,13 @@ class PassingNode(Node):
         super().end(how, minors)
 
     def disturb_or_heal(self, gpu: str, incident: Incident, may_heal: bool) -> None:
-        """GPUs do not fail here: it is no rule."""
+        """No rule: GPUs do not fail here."""
+
+    def create_shares(
+        self, gpus: list[str], number: int, interval: str
+    ) -> MultipleResults[ModelClaim]:
+        """No rule: there is more of the others."""
+        raise NotImplementedError
 
     def teardown(self) -> None:
         self.users.end_all()

@@ -154,6 +154,12 @@ class ClaimModel:
         """Whether a virtual machine has a GPU of the claim."""
         return any(gpu_of(device) in self.lent for device in claim.passed)
 
+    def is_taken(self, claim: ModelClaim) -> bool:
+        """Whether a GPU that the claim only looks at is on vfio for another claim."""
+        others = self.prepared | self.undoing
+        taken = {gpu_of(device) for other in others for device in other.passed}
+        return claim.is_admin and bool(claim.gpus & taken)
+
     def is_uncertain(self, claim: ModelClaim) -> bool:
         """Whether it depends on the moment if the claim can be prepared."""
         if self.is_monitored(claim) or self.is_open(claim) or self.is_lent(claim):
@@ -229,6 +235,9 @@ class ClaimModel:
             if claim.is_hostile:
                 expected = ("InvalidConfig", *GONE_REASONS)
                 assert error.startswith(expected), f"{claim} was answered {error or 'devices'}"
+            elif error and self.is_taken(claim):
+                allowed = ("DeviceInUse: ", *GONE_REASONS)
+                assert error.startswith(allowed), f"{claim}, which is taken, was answered {error}"
             elif error and (self.is_away(claim) or self.is_uncertain(claim)):
                 if self.is_kept(claim) and claim not in before:
                     self.undoing.add(claim)  # one of its devices was made, and another one was not

@@ -71,9 +71,7 @@ class ClaimedGpus:
         """
         await self._wait_resumed(ref, deadline, notify)
         snapshot = await self._wait_described(devices, deadline)
-        while waiting := self._gpus.away(devices):
-            if not await self._is_returning(ref, waiting[0], deadline):
-                break
+        await self._wait_returned(ref, devices, deadline)
         return self._gpus.snapshot or snapshot
 
     async def wait_recorded(self, record: GpuClaimRecord, deadline: float) -> Snapshot:
@@ -81,6 +79,7 @@ class ClaimedGpus:
 
         Raises:
             DriverError: As `wait_devices`.
+            DeviceInUseError: As `wait_devices`.
         """
         await self._wait_resumed(record.ref, deadline)
         await self._wait_described((), deadline)
@@ -89,9 +88,24 @@ class ClaimedGpus:
         missing = record_checks.missing_devices(record, snapshot.inventory)
         if not missing:
             return snapshot
-        snapshot = await self._wait_described([device.device for device in missing], deadline)
+        names = [device.device for device in missing]
+        snapshot = await self._wait_described(names, deadline)
         await self._gpus.wait_uuids({device.uuid for device in missing if device.uuid}, deadline)
+        await self._wait_returned(record.ref, names, deadline)  # admin access holds no GPU
         return self._gpus.snapshot or snapshot
+
+    async def _wait_returned(
+        self, ref: ClaimRef, devices: Collection[str], deadline: float
+    ) -> None:
+        """Wait for those of these devices that come back from vfio.
+
+        Raises:
+            DeviceInUseError: A claim has one there.
+            RetryableError: `DeadlineExceeded`.
+        """
+        while waiting := self._gpus.away(devices):
+            if not await self._is_returning(ref, waiting[0], deadline):
+                return
 
     async def _is_returning(self, ref: ClaimRef, gpu: Gpu, deadline: float) -> bool:
         """Wait until there are news of a GPU that comes back from vfio. False if it stays there.
