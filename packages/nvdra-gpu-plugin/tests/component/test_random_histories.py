@@ -128,6 +128,7 @@ class Node(RuleBasedStateMachine):
     """One node from empty to empty; the plugin outlives a sequence that ends well."""
 
     claims = Bundle("claims")
+    too_late_for_doubtful = TOO_LATE_FOR_DOUBTFUL
 
     def __init__(
         self,
@@ -222,7 +223,7 @@ class Node(RuleBasedStateMachine):
                 for each in claims
                 if each.ref.uid not in answers
                 or answers[each.ref.uid].error.startswith(
-                    TOO_LATE_FOR_DOUBTFUL if each in doubtful else TOO_LATE
+                    self.too_late_for_doubtful if each in doubtful else TOO_LATE
                 )
             ]
             if late:
@@ -602,10 +603,21 @@ class PassingNode(Node):
 
     claims = Node.claims
     of_machines = Bundle("of_machines")
+    too_late_for_doubtful = TOO_LATE  # a prepare that takes long is not in vain
 
     def __init__(self, stage: ThreadedSandbox, *arguments: Any) -> None:
         self.users = GpuUsers(stage.sandbox)
+        if stage.sandbox.is_dirty:  # GPUs may have other minor numbers, which are in their names
+            stage.run(stage.sandbox.kill())
+            stage.sandbox.reboot()
         super().__init__(stage, *arguments)
+
+    @initialize(
+        targets=(claims, of_machines),
+        wanted=strategies.lists(PASSED_DEVICES, min_size=3, max_size=3),
+    )
+    def begin(self, wanted: list[list[str]]) -> MultipleResults[ModelClaim]:
+        return multiple(*map(self.create_for_machine, wanted))
 
     @rule(targets=(claims, of_machines), devices=PASSED_DEVICES)
     def create_for_machine(self, devices: list[str]) -> ModelClaim:
@@ -641,6 +653,10 @@ class PassingNode(Node):
         if gpu not in self.users.programs and self.users.open_node(gpu):
             self.done["program"] += 1
         self._note_users()
+
+    @rule(claim=of_machines)
+    def unprepare_one(self, claim: ModelClaim) -> None:
+        self.unprepare([claim])
 
     @rule(claims=strategies.lists(claims, min_size=1, max_size=2, unique=True))
     def unprepare(self, claims: list[ModelClaim]) -> None:
@@ -685,6 +701,8 @@ class PassingNode(Node):
     def _end(self) -> None:
         super()._end()
         assert self.users.overrides() == {"(null)"}, "a driver_override is left"
+        wrong = self.users.find_wrong_name()
+        assert not wrong, wrong
 
     @property
     def _held(self) -> set[ModelClaim]:

@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who has GPUs of a node open in the property test: virtual machines, and programs beside pods."""
 
+import json
 import os
+import re
 import subprocess
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
+from nvdra_testing import yaml_documents
 from nvdra_testing.crash_campaigns.plugin_sandbox import PluginSandbox
 
 NATIVE = "nvidia"
+_WHOLE_GPU = re.compile(r"(?P<gpu>gpu-\d+)-[0-9a-f]{10}")
 
 
 @dataclass
@@ -47,7 +51,7 @@ class GpuUsers:
 
     def open_node(self, gpu: str) -> bool:
         """Open a GPU's device node as a program on the node does. False if it has none now."""
-        node = self.sandbox.node.roots.dev / f"nvidia{_index(gpu)}"
+        node = self.sandbox.node.roots.dev / f"nvidia{self._minor(gpu)}"
         if self.driver(gpu) != NATIVE or not node.exists():
             return False
         self.programs[gpu] = os.open(node, os.O_PATH)
@@ -63,6 +67,21 @@ class GpuUsers:
             self.end_machine(gpu)
         for gpu in [*self.programs]:
             self.close_node(gpu)
+
+    def find_wrong_name(self) -> str:
+        """A CDI name of a whole GPU that gives a container another one; empty if there is none."""
+        for path in self.sandbox.node.cdi.glob("*-device_*.yaml"):
+            for device in yaml_documents.load(path.read_text())["devices"]:
+                found = _WHOLE_GPU.fullmatch(device["name"])
+                nodes = [node["path"] for node in device["containerEdits"]["deviceNodes"]]
+                if found and f"/dev/nvidia{self._minor(found['gpu'])}" not in nodes:
+                    return f"{device['name']} has {nodes}"
+        return ""
+
+    def _minor(self, gpu: str) -> int:
+        """The GPU's minor number, which may be another one after each bind."""
+        shown = json.loads(self.sandbox.node.simctl("show", "--json"))["gpus"]
+        return int(next(each["minor"] for each in shown if each["gpu"] == _index(gpu)))
 
     def driver(self, gpu: str) -> str | None:
         """The driver that has a GPU."""
