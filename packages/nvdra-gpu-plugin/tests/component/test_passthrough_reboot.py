@@ -11,6 +11,7 @@ import sqlite3
 import subprocess
 from collections.abc import AsyncIterator
 from contextlib import closing
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -54,6 +55,11 @@ def nodes_of(rig: PassthroughRig, answer: Any) -> list[str]:
     except CDIError:
         return []
     return [node.path for node in edits.device_nodes]
+
+
+def has_nodes(rig: PassthroughRig, answer: Any) -> bool:
+    """Whether there is a spec with its names."""
+    return nodes_of(rig, answer) != []
 
 
 def vfio_node(rig: PassthroughRig, index: int) -> str:
@@ -148,9 +154,7 @@ async def test_held_claims_have_their_gpus_bound_again_whatever_numbers_vfio_giv
     bind_to_vfio(rig, 3)  # it has the first number now
     await rig.start_passing()
     for index, (claim, answer) in held.items():
-        await rig.wait_until(
-            lambda answer=answer: nodes_of(rig, answer) != [], f"the names of gpu-vfio-{index}"
-        )
+        await rig.wait_until(partial(has_nodes, rig, answer), f"the names of gpu-vfio-{index}")
         assert binding(rig, index) == (VFIO, VFIO)
         assert nodes_of(rig, answer) == [vfio_node(rig, index)]
         assert (await rig.dra.prepare([claim]))[claim.uid] == answer

@@ -236,8 +236,8 @@ class ClaimModel:
                 expected = ("InvalidConfig", *GONE_REASONS)
                 assert error.startswith(expected), f"{claim} was answered {error or 'devices'}"
             elif error and self.is_taken(claim):
-                allowed = ("DeviceInUse: ", *GONE_REASONS)
-                assert error.startswith(allowed), f"{claim}, which is taken, was answered {error}"
+                taken = ("DeviceInUse: ", *GONE_REASONS)
+                assert error.startswith(taken), f"{claim}, which is taken, was answered {error}"
             elif error and (self.is_away(claim) or self.is_uncertain(claim)):
                 if self.is_kept(claim) and claim not in before:
                     self.undoing.add(claim)  # one of its devices was made, and another one was not

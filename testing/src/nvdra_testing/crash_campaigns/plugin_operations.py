@@ -51,7 +51,8 @@ class Operation(Protocol):
         """Check what must be true at any time, on the node as the kill has left it."""
 
     async def end_interruption(self, sandbox: PluginSandbox) -> None:
-        """Let happen what happens between the kill and the next start."""
+        """Let happen what happens between the kill and the next start: nothing, mostly."""
+        del sandbox
 
     async def check_recovery(self, sandbox: PluginSandbox) -> str:
         """After a restart, make the kubelet's retry, check everything, and describe the result."""

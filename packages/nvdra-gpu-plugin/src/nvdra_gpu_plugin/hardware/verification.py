@@ -115,6 +115,13 @@ class GpuVerifier:
         for probe in self._monitor.session.probes:
             if probe.status is Status.AWAITED:
                 raise RetryableError(Reason.DEADLINE_EXCEEDED, probe.silence, device=device.device)
+        if any(board.gpu.pci == pci for board in self._monitor.state.passthrough.boards):
+            raise RetryableError(
+                Reason.DEADLINE_EXCEEDED,
+                f"{device.device} ({device.uuid}) comes back from vfio, and NVML does not have it "
+                "yet",
+                device=device.device,
+            )
         raise PermanentError(
             Reason.DEVICE_UNHEALTHY,
             f"{device.device} ({device.uuid}) is no longer on the PCI bus",
