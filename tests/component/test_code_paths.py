@@ -70,13 +70,13 @@ async def gpu_prepare(server: ApiServer, tmp_path: Path, device: str, *flags: st
 
 async def test_a_whole_gpu(shared_apiserver_with_crds: ApiServer, tmp_path: Path) -> None:
     found = await gpu_prepare(shared_apiserver_with_crds, tmp_path, "gpu-1")
-    check("whole GPU", found, Most(files=67, lines=2830, depth=15))
+    check("whole GPU", found, Most(files=67, lines=2880, depth=16))
 
 
 async def test_a_made_mig_device(shared_apiserver_with_crds: ApiServer, tmp_path: Path) -> None:
     gate = "--feature-gates=DynamicMIG=true"
     found = await gpu_prepare(shared_apiserver_with_crds, tmp_path, "gpu-0-mig-1g10gb-19-0", gate)
-    check("made MIG device", found, Most(files=93, lines=4330, depth=17))
+    check("made MIG device", found, Most(files=93, lines=4410, depth=17))
 
 
 async def test_a_channel(shared_apiserver_with_crds: ApiServer, tmp_path: Path) -> None:

@@ -104,7 +104,7 @@ async def test_an_unbind_that_waits_is_answered_and_others_go_on(
     start = time.monotonic()
     error = (await rig.dra.prepare([stuck]))[stuck.uid].error
     assert error.startswith(BUSY)
-    assert time.monotonic() - start < 2 * AT_ONCE_S, "not as long as giving a GPU back may take"
+    assert time.monotonic() - start < 4 * AT_ONCE_S, "not as long as giving a GPU back may take"
     assert rig.driver_of(1) is None
     start = time.monotonic()
     async with asyncio.TaskGroup() as group:

@@ -122,7 +122,7 @@ async def test_a_minimum_of_capacity_is_for_the_scheduler_and_the_log_says_so(ri
 
 async def test_gates_without_effect_are_named_at_the_start(rig: Rig) -> None:
     effective = "ComputeDomainCliques=true,HostManagedIMEXDaemon=true"
-    idle = ["FabricManagerPartitioning", "PassthroughSupport"]
+    idle = ["FabricManagerPartitioning"]
     gates = ",".join([effective, *(f"{gate}=true" for gate in idle)])
     await rig.start(reported_failures.JSON_LOGS, f"--feature-gates={gates}")
     (warning,) = (

@@ -28,6 +28,7 @@ import pytest_asyncio
 from nvdra_api.resource.claims import ClaimRef
 from nvdra_gpu_plugin.devices import steps
 from nvdra_gpu_plugin.devices.steps import (
+    BindVfio,
     DisableMigMode,
     LeaveMigMode,
     MakeMigDevice,
@@ -301,7 +302,9 @@ async def pods(rig: Rig) -> AsyncIterator[MpsPods]:
 
 
 def test_every_kind_of_step_has_claims_here() -> None:
-    kinds = set(get_args(get_args(steps.Step)[0])) - {LeaveMigMode}  # which others leave
+    kinds = set(get_args(get_args(steps.Step)[0]))
+    kinds -= {LeaveMigMode}  # which others leave
+    kinds -= {BindVfio}  # it needs no NVML, and a kernel whose drivers change: test_passthrough*
     assert {each for kind in KINDS.values() for each in kind.steps} == kinds
 
 

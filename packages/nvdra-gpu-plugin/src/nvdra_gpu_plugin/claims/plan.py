@@ -120,6 +120,8 @@ def make(
     daemons = daemon_plan.steps(claim.ref, configured, found)
     pods = _consumers(claim)
     needs_node_spec = any(not device.is_vfio for device in records_of_devices)
+    has_vfio = any(device.is_vfio for device in records_of_devices)
+    bindings = vfio_plan.bindings(configured, found) if has_vfio else ()
     return GpuClaimRecord(
         namespace=claim.ref.namespace,
         name=claim.ref.name,
@@ -128,7 +130,7 @@ def make(
         pods=tuple(PodUID(pod.uid) for pod in pods),
         pod_names=tuple(pod.name for pod in pods),
         devices=records_of_devices,
-        steps=(*_steps(configured, found), *vfio_plan.bindings(configured, found), *daemons),
+        steps=(*_steps(configured, found), *bindings, *daemons),
     )
 
 

@@ -42,14 +42,16 @@ class NodeGpus:
         Raises:
             RetryableError: `DriverMismatch`: no GPU can be used.
         """
+        found = self.snapshot
         needs_driver = not all(map(device_names.is_vfio_name, devices))
-        if self.snapshot is None or (needs_driver and not self.snapshot.has_driver):
+        is_missing = self.state.node_fault is not None and needs_driver
+        if found is None or (is_missing and not found.has_driver):
             raise RetryableError(
                 Reason.DRIVER_MISMATCH,
                 f"the GPUs of {where} cannot be used: {self.problem}",
                 "install or repair the NVIDIA driver; the plugin continues as soon as it works",
             )
-        return self.snapshot
+        return found
 
     @property
     def problem(self) -> str:

@@ -42,6 +42,10 @@ TraceStep = Callable[[Step, PciAddress], AbstractContextManager[object]]
 """What a write to `bind` or `unbind` runs in, with the function whose driver it changes."""
 
 
+class LastingSwitchError(RetryableError):
+    """A write has not returned by the deadline, or has not had its effect: the switch goes on."""
+
+
 class VfioNodes(NamedTuple):
     """The device nodes by which a virtual machine opens a GPU, as paths of the host.
 
@@ -186,7 +190,8 @@ class Binder:
             with self._lock:
                 self._pending.append((PendingWrite(action, since, writer.pid), writer))
             if action.step is Step.BIND:  # the driver starts the GPU; no process is in the way
-                raise _failure(action, bus, f"the write to {path} has not returned")
+                why = f"the write to {path} has not returned"
+                raise _failure(action, bus, why, LastingSwitchError)
             raise _busy(action, f"the write to {path} has not returned")
         if number and not self._has_effect(action):
             raise _failure(action, bus, f"writing {text.strip() or 'a newline'!r} to {path}: "
@@ -255,10 +260,12 @@ def _refusal(action: Action, bus: PciBus) -> DriverError:
     return _failure(action, bus, why)
 
 
-def _failure(action: Action, bus: PciBus, why: str) -> DriverError:
+def _failure(
+    action: Action, bus: PciBus, why: str, kind: type[RetryableError] = RetryableError
+) -> DriverError:
     function = bus.functions.get(action.pci)
     driver = function.driver if function else None
-    return RetryableError(
+    return kind(
         Reason.VFIO_BIND_FAILED,
         f"the driver of PCI function {action.pci} was not switched ({action.step.value}): {why}",
         "see the kernel's log on the node, which names this address; the switch is tried again",
@@ -269,7 +276,7 @@ def _failure(action: Action, bus: PciBus, why: str) -> DriverError:
 
 
 def _busy(action: Action, why: str) -> DriverError:
-    return RetryableError(
+    return LastingSwitchError(
         Reason.VFIO_DEVICE_BUSY,
         f"PCI function {action.pci} is still in use: {why}",
         "end the processes that have it open; the switch goes on when they have ended, and cannot "

@@ -37,7 +37,7 @@ from nvdra_gpu_plugin.passthrough import (
     pci_functions,
     vfio_modules,
 )
-from nvdra_gpu_plugin.passthrough.binder import Binder, TraceStep
+from nvdra_gpu_plugin.passthrough.binder import Binder, LastingSwitchError, TraceStep
 from nvdra_gpu_plugin.passthrough.bindings import NVIDIA_DRIVER, FunctionBinding, Step
 from nvdra_gpu_plugin.passthrough.boards import Board
 from nvdra_gpu_plugin.passthrough.busy_gpus import BusyGpus
@@ -51,6 +51,8 @@ Ts = TypeVarTuple("Ts")
 SWITCH_S: Final = 2.0
 """How long a switch to vfio may take for each function, while NVML is closed. Then it counts as
 stuck, and the other GPUs are used again."""
+_LASTING_S: Final = 8.0
+"""How much longer a switch that is stuck is waited for, until its claim is answered."""
 RETURN_S: Final = 30.0
 """How long giving a GPU back may take. A GPU of an NVLink fabric needs more than ten seconds
 (kubernetes-sigs/dra-driver-nvidia-gpu#1099)."""
@@ -137,12 +139,17 @@ class VfioBindingKind(ChangeKind[GpuClaimRecord, BindVfio]):
         await self._run(_check_ready, change)
         with self._telemetry.step("drain"):
             await self._drain.begin(change.pci, change.device, _former_access(change))
-        async with self._sessions_closed():
-            with self._busy.noted(change.pci):
-                with self._telemetry.step("wait free") as span:
-                    # Again: a process may have come since, and from now on NVML is closed here.
-                    await self._run(_check_free, change, span)
-                await self._run(_bind, change, self._traced())
+        with self._busy.noted(change.pci):
+            try:
+                async with self._sessions_closed():
+                    with self._telemetry.step("wait free") as span:
+                        # Again: a process may have come since, and from now on NVML is closed here.
+                        await self._run(_check_free, change, span)
+                    limit_s = SWITCH_S * len(change.functions)
+                    await self._run(_bind, change, limit_s, self._traced())
+            except LastingSwitchError:
+                with self._telemetry.step("wait driver"):
+                    await self._run(_bind, change, _LASTING_S, self._traced())
         return change
 
     async def is_in_force(self, claim: GpuClaimRecord, change: BindVfio) -> bool:
@@ -260,9 +267,8 @@ def _check_ready(vfio: VfioHost, change: BindVfio) -> None:
     vfio.binder.check_at_rest(_functions(change))
 
 
-def _bind(vfio: VfioHost, change: BindVfio, traced: TraceStep) -> None:
-    functions = _functions(change)
-    vfio.binder.bind(functions, vfio.clock.monotonic() + SWITCH_S * len(functions), traced)
+def _bind(vfio: VfioHost, change: BindVfio, limit_s: float, traced: TraceStep) -> None:
+    vfio.binder.bind(_functions(change), vfio.clock.monotonic() + limit_s, traced)
 
 
 def _check_left(vfio: VfioHost, change: BindVfio, span: ActiveSpan) -> None:
