@@ -118,8 +118,8 @@ async def test_killed_while_it_changes_hardware_the_plugin_ends_it_or_undoes_it(
 @pytest.mark.parametrize(
     ("kind", "aftermaths"),
     [
-        pytest.param(PrepareOfVfio, tuple(Aftermath), id="prepare"),
-        pytest.param(UnprepareOfVfio, tuple(Aftermath), id="unprepare"),
+        pytest.param(PrepareOfVfio, tuple(Aftermath), marks=pytest.mark.soak, id="prepare"),
+        pytest.param(UnprepareOfVfio, tuple(Aftermath), marks=pytest.mark.soak, id="unprepare"),
         *(
             pytest.param(
                 kind, (aftermath,), marks=pytest.mark.soak, id=f"{kind.name} {aftermath.name}"
