@@ -74,7 +74,7 @@ REFUSED: dict[str, tuple[Json, list[str]]] = {
     ),
     "a gate that is off": (
         claim(parameters("VfioDeviceConfig")),
-        [AT, "VfioDeviceConfig is not available in this version of the driver"],
+        [AT, 'VfioDeviceConfig requires the "PassthroughSupport" feature gate'],
     ),
     "two at once": (
         claim(WRONG, parameters(sharng={})),
