@@ -156,7 +156,7 @@ class ClaimSpecFiles:
         choice = vfio_edits.choose_backend(
             VfioDeviceConfig(iommu=iommu),
             gpus,
-            has_iommufd=(self._host.dev / "iommu").is_char_device(),
+            has_iommufd=pci_functions.has_iommufd(self._host),
         )
         LOG.v(
             2,
@@ -174,9 +174,8 @@ class ClaimSpecFiles:
         function = pci_functions.read_some(self._host, [step.pci]).functions.get(step.pci)
         if function is None or not function.is_on_vfio or function.group is None:
             raise DiscoveryError(f"{step.device} ({step.pci}) is not on vfio")
-        name = function.vfio_device or ""
-        has_node = bool(name) and (self._host.dev / "vfio/devices" / name).is_char_device()
-        return BoundGpu(step.device, step.pci, function.group, name if has_node else None)
+        node = pci_functions.cdev(self._host, function)
+        return BoundGpu(step.device, step.pci, function.group, None if node is None else node.name)
 
     def _write_if_changed(self, uid: ClaimUID) -> None:
         path, spec = self._path(uid), self._specs[uid]

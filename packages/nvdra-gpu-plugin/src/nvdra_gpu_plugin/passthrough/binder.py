@@ -231,11 +231,8 @@ class Binder:
         while not group.is_char_device():
             if self._clock.monotonic() > end or self._is_closed.wait(LOOK_INTERVAL_S):
                 raise _failure(failed, bus, f"{group} is not there")
-        device = directory / "devices" / (function.vfio_device or "")
-        # The entry `vfio-dev/vfioN` is there on kernels without such nodes, too.
-        has_node = function.vfio_device is not None and device.is_char_device()
-        has_iommufd = (self._host.dev / "iommu").is_char_device()
-        return VfioNodes(group, device if has_node else None, has_iommufd)
+        device = pci_functions.cdev(self._host, function)
+        return VfioNodes(group, device, pci_functions.has_iommufd(self._host))
 
     def _read(self, goals: Sequence[Goal]) -> PciBus:
         return pci_functions.read_some(self._host, [goal.pci for goal in goals])

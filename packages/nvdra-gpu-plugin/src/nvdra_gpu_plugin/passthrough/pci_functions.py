@@ -161,6 +161,22 @@ def read_some(host: Host, addresses: Collection[PciAddress]) -> PciBus:
     return _read(host, sorted(wanted))
 
 
+def cdev(host: Host, function: PciFunction) -> Path | None:
+    """The node `/dev/vfio/devices/vfioN` of a function; None without one.
+
+    The entry `vfio-dev/vfioN` in sysfs is there on kernels without such nodes, too.
+    """
+    if function.vfio_device is None:
+        return None
+    node = host.dev / "vfio/devices" / function.vfio_device
+    return node if node.is_char_device() else None
+
+
+def has_iommufd(host: Host) -> bool:
+    """Whether the node has `/dev/iommu`."""
+    return (host.dev / "iommu").is_char_device()
+
+
 def numa_node(host: Host, pci: PciAddress) -> int | None:
     """The NUMA node; None if the kernel reports -1, which means that it knows none."""
     try:

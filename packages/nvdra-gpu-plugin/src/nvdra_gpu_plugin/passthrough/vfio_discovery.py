@@ -212,7 +212,7 @@ class VfioDiscovery:
             memory_bytes=gpu.memory_bytes,
             iommu_group=gpu.group,
             is_isolated=board.is_isolated,
-            has_iommufd=(self._host.dev / "iommu").is_char_device(),
+            has_iommufd=pci_functions.has_iommufd(self._host),
             module=board.module or "",
             numa_node=gpu.numa_node,
             pcie_root=gpu.pcie_root,
